@@ -1,0 +1,351 @@
+"""The coordinator: runs rounds over a pool of shards for any number of heads, until every head is certified.
+
+    set up     statistics are prepared, bases built, normalisation constants learned, heads added
+    round      one call to every shard: (rows entering, changes of every head, new weights) -> (violators, gradients,
+               quadratic terms, losses); then certificate, working set, sub-problem and weight step of every head
+    finish     dual variables, weights, intercept and certificate of every head
+
+It knows pools only by `call_all` and `call_some`, so it runs the same in this process and inside an actor.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..kernels.families import NO_GATE
+from ..kernels.normalize import scales
+from ..kernels.statistics import Matrices
+from ..optim.certificate import Certificate
+from .head_solver import HeadSolver, HeadSummary, Step, WorkingBlock
+from .messages import Head, HeadRequest, Problem, RoundRequest
+from .plan import MemoryPlan, plan
+from .rows import concatenate, take
+
+# Centre the rows of a view when their mean is this many times larger than their spread (both squared).
+WORTH_CENTRING = 4.0
+# Columns per call when sums over all pairs are wanted, and how many columns are enough for a mean over very many rows.
+SUM_COLUMNS = 1024
+MOST_SUM_COLUMNS = 8192
+
+
+@dataclass
+class HeadResult:
+    """What a head learned. a : (n,) signed dual variables. theta : (E,) weights. scale : (E,) normalisation factors."""
+
+    a: np.ndarray
+    theta: np.ndarray
+    intercept: float
+    scale: np.ndarray
+    certificate: Certificate
+    rounds: int
+    converged: bool
+
+
+class RowStore:
+    """Features of the rows that the coordinator has seen, by id."""
+
+    def __init__(self) -> None:
+        self.parts: list[dict] = []
+        self.place: dict[int, tuple[int, int]] = {}
+
+    def add(self, ids: np.ndarray, rows: dict) -> None:
+        if len(ids):
+            self.place.update((i, (len(self.parts), k)) for k, i in enumerate(ids.tolist()))
+            self.parts.append(rows)
+
+    def rows(self, ids: np.ndarray) -> dict:
+        """Features of the given rows, in their order."""
+        places = np.array([self.place[i] for i in ids.tolist()]).reshape(-1, 2)
+        used = np.unique(places[:, 0])
+        joined = concatenate([take(self.parts[part], places[places[:, 0] == part, 1]) for part in used])
+        order = np.empty(len(ids), np.int64)
+        order[np.concatenate([np.flatnonzero(places[:, 0] == part) for part in used])] = np.arange(len(ids))
+        return take(joined, order)
+
+
+class ColumnCache:
+    """Which column is in which slot of every shard's cache; the column unused for the longest time makes room."""
+
+    def __init__(self, capacity: int):
+        self.capacity = capacity
+        self.slot: OrderedDict[int, int] = OrderedDict()
+
+    def place(self, ids: np.ndarray) -> np.ndarray:
+        """Make room for the given ids; returns those that were not cached and must be computed."""
+        for i in ids.tolist():
+            if i in self.slot:
+                self.slot.move_to_end(i)
+        missing = [i for i in ids.tolist() if i not in self.slot]
+        for i in missing:
+            if len(self.slot) < self.capacity:
+                self.slot[i] = len(self.slot)
+            else:
+                _, freed = self.slot.popitem(last=False)
+                self.slot[i] = freed
+        return np.array(missing, np.int64)
+
+    def slots(self, ids: np.ndarray) -> np.ndarray:
+        return np.array([self.slot[i] for i in ids.tolist()], np.int64)
+
+
+class Coordinator:
+    """Trains heads over a pool. `report` is called with each row of the history as it is made."""
+
+    def __init__(
+        self,
+        pool: Any,
+        problem: Problem,
+        budget: int | None = None,
+        report: Callable[[dict], None] | None = None,
+    ):
+        self.pool, self.problem, self.budget, self.report = pool, problem, budget, report
+        self.statistics = list(dict.fromkeys(family.statistic for family in problem.families))
+        self.store = RowStore()
+        self.history: list[dict] = []
+        self.round = 0
+
+    # -- setting up -------------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        """Centres, largest statistics and bases."""
+        self.centers = {}
+        moments = self.pool.call_all("moments")
+        for view in moments[0]:
+            n = sum(part[view][0] for part in moments)
+            mean = np.sum([part[view][1] for part in moments], axis=0) / n
+            spread = sum(part[view][2] for part in moments) / n - mean @ mean
+            if mean @ mean > WORTH_CENTRING * max(spread, 0.0):
+                self.centers[view] = mean
+        largest = np.max(self.pool.call_all("prepare", self.centers), axis=0)
+        self.depth = max((max(k.index for k in f.kernels) + 1 for f in self.problem.families if isinstance(f.statistic, Matrices)), default=0)
+        bounds = [statistic.bound(float(size)) for statistic, size in zip(self.statistics, largest, strict=True)]
+        self.bases = [
+            family.basis(bounds[self.statistics.index(family.statistic)], self.problem.exact, self._stack_depth(family.statistic))
+            for family in self.problem.families
+        ]
+        rank = sum(basis.rank for basis in self.bases)
+        self.spread = np.zeros((self.problem.n_entries, rank))
+        at = 0
+        for family, basis in zip(self.problem.families, self.bases, strict=True):
+            self.spread[family.members, at : at + basis.rank] = basis.coefficients
+            at += basis.rank
+
+    def _stack_depth(self, statistic: Any) -> int:
+        families = [f for f in self.problem.families if f.statistic == statistic and isinstance(f.statistic, Matrices)]
+        return max((kernel.index + 1 for f in families for kernel in f.kernels), default=0)
+
+    def _open(self, n_heads: int) -> MemoryPlan:
+        cached = sum(statistic.cacheable for statistic in self.statistics)
+        rows = max((b - a for a, b in self.pool.bounds), default=0)
+        item = np.dtype(self.problem.dtype).itemsize
+        chosen = plan(
+            rows, self.problem.n_rows, cached, item, self.spread.shape[1], n_heads, self.depth, self.budget, len(self.pool.bounds)
+        )
+        self.pool.call_all("open", self.bases, chosen.capacity)
+        self.cache = ColumnCache(chosen.capacity)
+        return chosen
+
+    def _scales(self, heads: list[Head]) -> list[np.ndarray]:
+        """Normalisation factors (E,) of every head, from its unmasked rows."""
+        kinds = {head.normalize for head in heads}
+        ones = [np.ones(self.problem.n_entries) for _ in heads]
+        if kinds <= {None, "spherical"}:
+            return ones
+        masks = np.stack([(head.bounds > 0).astype(float) for head in heads])
+        diagonal = np.sum(self.pool.call_all("diagonals", masks), axis=0)
+        sums = self._matrix_sums(masks) @ self.spread.T if "multiplicative" in kinds else np.zeros_like(diagonal)
+        return [
+            scales(head.normalize, diagonal[h], sums[h], masks[h].sum()) if head.normalize in ("multiplicative", "trace") else ones[h]
+            for h, head in enumerate(heads)
+        ]
+
+    def _matrix_sums(self, masks: np.ndarray) -> np.ndarray:
+        """(H, R) sums over all pairs of rows of each mask; beyond 8,192 rows from evenly spaced columns."""
+        n = self.problem.n_rows
+        columns = np.unique(np.linspace(0, n - 1, min(n, MOST_SUM_COLUMNS)).astype(np.int64))
+        weights = masks[:, columns]
+        weights = weights * (masks.sum(axis=1) / np.maximum(weights.sum(axis=1), 1))[:, None]
+        total = 0.0
+        for start in range(0, len(columns), SUM_COLUMNS):
+            ids = columns[start : start + SUM_COLUMNS]
+            parts = self.pool.call_all("matrix_sums", ids, self._fetch(ids), masks, weights[:, start : start + SUM_COLUMNS])
+            total = total + np.sum(parts, axis=0)
+        return total
+
+    def _fetch(self, ids: np.ndarray) -> dict:
+        """Features of any rows, from the shards that own them."""
+        calls, order = [], []
+        for s, (first, last) in enumerate(self.pool.bounds):
+            mine = np.flatnonzero((ids >= first) & (ids < last))
+            if len(mine):
+                calls.append((s, "fetch", (ids[mine],)))
+                order.append(mine)
+        joined = concatenate(self.pool.call_some(calls))
+        back = np.empty(len(ids), np.int64)
+        back[np.concatenate(order)] = np.arange(len(ids))
+        return take(joined, back)
+
+    # -- the run ------------------------------------------------------------------------------------------------------
+
+    def run(self, heads: list[Head]) -> list[HeadResult]:
+        """Train all heads; returns one result per head, in their order."""
+        self.started = time.perf_counter()
+        self._prepare()
+        self.plan = self._open(len(heads))
+        factors = self._scales(heads)
+        self.pool.call_all("add_heads", heads)
+        self.solvers = [
+            HeadSolver(head, self.spread * factor[:, None], self.plan.working_set, self.plan.new)
+            for head, factor in zip(heads, factors, strict=True)
+        ]
+        steps = self._starting_steps()
+        while True:
+            active = [h for h, solver in enumerate(self.solvers) if not solver.done]
+            if not active:
+                break
+            summaries = self._round(active, steps)
+            for h, summary in zip(active, summaries, strict=True):
+                self.solvers[h].absorb(summary)
+            self._record(active)
+            steps = self._steps([h for h in active if not self.solvers[h].done])
+        return [self._result(solver, factor) for solver, factor in zip(self.solvers, factors, strict=True)]
+
+    def _starting_steps(self) -> dict[int, Step]:
+        """No change for a fresh head; the given dual variables, brought into the new box, for a warm one."""
+        steps = {}
+        for h, solver in enumerate(self.solvers):
+            steps[h] = Step()
+            if solver.head.start is not None:
+                a = feasible(solver.head.start[0], solver.lower, solver.upper)
+                ids = np.flatnonzero(a)
+                solver.a = a
+                steps[h] = Step(ids, a[ids], a[ids])
+                missing = np.array([i for i in ids.tolist() if i not in self.store.place], np.int64)
+                if len(missing) and any(s.cacheable for s in self.statistics):
+                    self.store.add(missing, self._fetch(missing))
+        return steps
+
+    def _round(self, active: list[int], steps: dict[int, Step]) -> list[HeadSummary]:
+        """One call to every shard (several when a warm start brings more columns than the cache holds)."""
+        for h in active:
+            # All columns of a round must be cached at once; a long warm start goes in portions.
+            while len(steps[h].ids) > self.plan.working_set * 2:
+                portion, steps[h] = steps[h][: self.plan.working_set], steps[h][self.plan.working_set :]
+                self._call([h], {h: portion})
+        return self._call(active, steps)
+
+    def _call(self, active: list[int], steps: dict[int, Step]) -> list[HeadSummary]:
+        touched = np.unique(np.concatenate([steps[h].ids for h in active])).astype(np.int64)
+        cached = any(statistic.cacheable for statistic in self.statistics)
+        entering = self.cache.place(touched) if cached else np.empty(0, np.int64)
+        requests = []
+        for h in active:
+            solver, step = self.solvers[h], steps[h]
+            slots = self.cache.slots(step.ids) if cached else step.ids
+            requests.append(
+                HeadRequest(
+                    head=h,
+                    columns=step.ids,
+                    slots=slots,
+                    delta=step.delta,
+                    values=step.values,
+                    combination=solver.combination,
+                    intercepts=solver.intercepts,
+                    watch=solver.working_set,
+                    count=max(self.plan.new // 2, 1) if self.plan.working_set < self.problem.n_rows else self.problem.n_rows,
+                    spaced=solver.rounds == 0 and solver.head.start is None,
+                )
+            )
+        self.round += 1
+        request = RoundRequest(
+            self.round,
+            entering,
+            self.cache.slots(entering) if cached else entering,
+            self.store.rows(entering) if len(entering) else {},
+            requests,
+        )
+        replies = self.pool.call_all("advance", request)
+        for reply in replies:
+            self.store.add(reply.new_ids, reply.new_rows)
+        return [HeadSummary.of([reply.heads[k] for reply in replies], requests[k].count) for k in range(len(active))]
+
+    def _steps(self, active: list[int]) -> dict[int, Step]:
+        steps = {}
+        for h in active:
+            ids = self.solvers[h].next_working_set()
+            steps[h] = self.solvers[h].step(ids, self._block(ids)) if len(ids) else Step()
+        return steps
+
+    def _block(self, ids: np.ndarray) -> WorkingBlock:
+        """Statistics among the rows of a working set, from the features the coordinator has seen."""
+        blocks: dict[int, np.ndarray] = {}
+        rows = self.store.rows(ids) if any(s.cacheable for s in self.statistics) else {}
+        for s, statistic in enumerate(self.statistics):
+            if isinstance(statistic, Matrices):
+                blocks[s] = self._stack_block(s, ids)
+            else:
+                prepared = statistic.prepare(rows, self.problem.dtype, self.centers)
+                stat = statistic.pairs(prepared, prepared)
+                np.fill_diagonal(stat, statistic.diagonal(prepared))
+                blocks[s] = stat
+        parts = []
+        for family, basis in zip(self.problem.families, self.bases, strict=True):
+            gate = None if family.gate == NO_GATE else self.problem.gates[ids, family.gate]
+            parts.append((basis, blocks[self.statistics.index(family.statistic)], gate))
+        return WorkingBlock(parts)
+
+    def _stack_block(self, s: int, ids: np.ndarray) -> np.ndarray:
+        """(q, q, M) entries of ready-made matrices: these rows live in the shards only and are asked for there."""
+        calls = []
+        for shard, (first, last) in enumerate(self.pool.bounds):
+            mine = ids[(ids >= first) & (ids < last)]
+            if len(mine):
+                calls.append((shard, "stack_rows", (s, mine, ids)))
+        # Ids are sorted and shards own contiguous ranges, so the parts come in order.
+        return np.concatenate(self.pool.call_some(calls))
+
+    # -- records ------------------------------------------------------------------------------------------------------
+
+    def _record(self, active: list[int]) -> None:
+        seconds = time.perf_counter() - self.started
+        for h in active:
+            solver = self.solvers[h]
+            row = {
+                "round": self.round,
+                "seconds": seconds,
+                "head": h,
+                "primal": solver.certificate.primal,
+                "dual": solver.certificate.dual,
+                "gap": solver.certificate.gap,
+                "violation": solver.violation,
+                "support_vectors": int(np.count_nonzero(solver.a)),
+                "cached_columns": len(self.cache.slot),
+                "cache_capacity": self.cache.capacity,
+            }
+            self.history.append(row)
+            if self.report is not None:
+                self.report(row)
+
+    @staticmethod
+    def _result(solver: HeadSolver, factor: np.ndarray) -> HeadResult:
+        certificate, a, theta = solver.best
+        if solver.converged:  # polished beyond the tolerance: the last point is the better one
+            certificate, a, theta = solver.certificate, solver.a, solver.theta
+        return HeadResult(a, theta, certificate.intercept, factor, certificate, solver.rounds, solver.converged)
+
+
+def feasible(a: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
+    """The point a brought into the box and onto sum(a) = 0 by shrinking the heavier side."""
+    a = np.clip(a, lower, upper)
+    positive, negative = a[a > 0].sum(), -a[a < 0].sum()
+    if positive > negative:
+        a = np.where(a > 0, a * (negative / positive), a)
+    elif negative > positive:
+        a = np.where(a < 0, a * (positive / negative), a)
+    return a

@@ -1,0 +1,279 @@
+"""The coordinator's side of one head: certificate, working set, sub-problem, weights.
+
+    max_a  dual_value(a) - 1/2 dual_norm(s(a)),    s_m = a' K_m a,    lower <= a <= upper,  sum(a) = 0
+
+A round brings the gradients of all rows up to date and certifies the current point. Then the variables of a working set
+move. How the weights move is the head's `WeightRule`:
+
+* follow       theta is the gradient of the dual norm at every dual point; the sub-problem knows how theta will answer and a
+               line search on the exact dual makes every round an ascent step (chunking, analytic, p > 1).
+* fixed point  theta is recomputed from ||w_m|| after every sub-problem (chunking, analytic, p at or very near 1).
+* hold         theta stays until the SVM at this theta is solved well enough, then takes an analytic or cutting-plane step
+               (wrapper: solved to full precision; chunking with cutting planes: until theta is the larger part of the gap).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..optim.certificate import Certificate, certify, intercept_candidates, intercept_from_residuals
+from ..optim.subproblem import line_search, solve, weight_response
+from ..optim.weights import CuttingPlanes
+from ..optim.working_set import choose, merge
+from .messages import Head, HeadReply
+
+# Dual exponents beyond this make the weights jump between kernels; the fixed point is calmer there.
+LARGEST_FOLLOWED_EXPONENT = 64.0
+# The wrapper solves each SVM to this part of the tolerance.
+FULL_PRECISION = 0.1
+# Sub-problems are solved to this part of the current violation.
+INNER = 0.03
+# Heads with at most this many rows are solved on to this violation, which costs milliseconds.
+POLISH_ROWS = 256
+POLISHED = 1e-11
+POLISH_ROUNDS = 60
+# Rounds without progress of the gap after which a head gives up.
+PATIENCE = 400
+
+
+@dataclass
+class HeadSummary:
+    """Replies of all shards for one head, put together in the order of the shards."""
+
+    grow: np.ndarray
+    grow_residual: np.ndarray
+    shrink: np.ndarray
+    shrink_residual: np.ndarray
+    gradients: dict[int, np.ndarray]
+    quadratic: np.ndarray
+    losses: np.ndarray
+
+    @classmethod
+    def of(cls, replies: list[HeadReply], count: int) -> HeadSummary:
+        sides = []
+        for name, sign in (("grow", -1.0), ("shrink", 1.0)):
+            ids = [getattr(reply, name) for reply in replies]
+            residual = dict(zip(np.concatenate(ids).tolist(), np.concatenate([getattr(r, f"{name}_residual") for r in replies]), strict=True))
+            best = merge(ids, [sign * getattr(reply, f"{name}_residual") for reply in replies], count)
+            sides += [best, np.array([residual[i] for i in best.tolist()])]
+        gradients = {}
+        for reply in replies:
+            gradients.update(zip(reply.ids.tolist(), reply.gradients, strict=True))
+        return cls(
+            *sides,
+            gradients,
+            quadratic=np.sum([reply.quadratic for reply in replies], axis=0),
+            losses=np.sum([reply.losses for reply in replies], axis=0),
+        )
+
+
+@dataclass
+class Step:
+    """A change of dual variables: ids (k,), delta (k,), and the new values (k,)."""
+
+    ids: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    delta: np.ndarray = field(default_factory=lambda: np.empty(0))
+    values: np.ndarray = field(default_factory=lambda: np.empty(0))
+
+    def __getitem__(self, part: slice) -> Step:
+        return Step(self.ids[part], self.delta[part], self.values[part])
+
+
+class HeadSolver:
+    """State `(a, theta, b)` of a head and the decisions of its rounds."""
+
+    def __init__(self, head: Head, spread: np.ndarray, size: int, new: int):
+        """spread : (E, R) coefficients of the entries over all basis functions, normalisation included.
+
+        size, new : rows of a working set, and how many of them may be new.
+        """
+        self.head, self.spread, self.size, self.new = head, spread, size, new
+        self.lower, self.upper = head.loss.box(head.targets, head.bounds)
+        self.linear = head.loss.linear(head.targets)
+        self.a = np.zeros(len(head.targets))
+        self.n_active = int(np.sum(head.bounds > 0))
+        self.used = np.abs(spread).max(axis=1) > 0
+        self.theta = head.norm.start(len(spread)) if head.start is None else np.array(head.start[1], float)
+        self.s = np.zeros(len(spread))
+        self.rule = self._rule()
+        self.planes = CuttingPlanes(head.norm, len(spread)) if head.theta_step == "cutting_plane" else None
+        self.working_set = np.empty(0, np.int64)
+        self.intercepts = intercept_candidates(0.0, 1.0)
+        self.intercept = 0.0
+        self.violation = np.inf
+        self.certificate: Certificate | None = None
+        self.best: tuple | None = None
+        self.rounds = 0
+        self.last_progress = 0
+        self.polish_left = POLISH_ROUNDS
+        self.polished_to = np.inf
+        self.done = False
+        self.converged = False
+        self.smoothing = 0.0
+
+    def _rule(self) -> str:
+        if self.head.solver == "wrapper" or self.head.theta_step == "cutting_plane":
+            return "hold"
+        return "follow" if self.head.norm.k <= LARGEST_FOLLOWED_EXPONENT else "fixed point"
+
+    @property
+    def combination(self) -> np.ndarray:
+        """(R,) weights of the basis functions in f."""
+        return self.spread.T @ self.theta
+
+    # -- after a round ----------------------------------------------------------------------------------------------
+
+    def absorb(self, summary: HeadSummary) -> None:
+        """Certify the current point, decide whether the head is done, and let a `hold` head take its weight step."""
+        self.summary = summary
+        self.rounds += 1
+        self.s = np.maximum(self.spread @ summary.quadratic, 0.0)
+        dual_value = self.head.loss.dual_value(self.a, self.head.targets, self.head.bounds)
+        self.certificate = certify(self.head.norm, self.theta, self.s, dual_value, self.intercepts, summary.losses)
+        self.intercept = self.certificate.intercept
+        top = summary.grow_residual.max(initial=-np.inf)
+        bottom = summary.shrink_residual.min(initial=np.inf)
+        self.violation = max(top - bottom, 0.0)
+        if np.isfinite(top) and np.isfinite(bottom):
+            self.middle = (top + bottom) / 2
+        else:
+            self.middle = self.intercept
+        self._remember()
+        self._decide()
+        self.weights_moved = False
+        if not self.done and self.rule == "hold":
+            self._held_weight_step(dual_value)
+
+    def _remember(self) -> None:
+        gap = self.certificate.gap
+        if self.best is None or gap < self.best[0].gap:
+            if self.best is None or gap < 0.999 * self.best[0].gap:
+                self.last_progress = self.rounds
+            self.best = (self.certificate, self.a.copy(), self.theta.copy())
+
+    def _decide(self) -> None:
+        if self.certificate.gap <= self.head.tol:
+            self.converged = True
+            polishing = self.rule == "follow" and self.n_active <= POLISH_ROWS and self.polish_left > 0
+            if polishing and self.violation > POLISHED * max(1.0, np.abs(self.linear).max()):
+                # Rounds that no longer shrink the violation have met round-off.
+                self.polish_left -= 1 if self.violation < 0.5 * self.polished_to else POLISH_ROUNDS // 4
+                self.polished_to = min(self.polished_to, self.violation)
+            else:
+                self.done = True
+        stuck = self.rounds - self.last_progress > PATIENCE
+        if self.rounds >= self.head.max_rounds or stuck:
+            self.done = True
+
+    def _held_weight_step(self, dual_value: float) -> None:
+        certificate, norm = self.certificate, self.head.norm
+        precise = FULL_PRECISION * self.head.tol * abs(certificate.primal)
+        enough = precise if self.head.solver == "wrapper" else max(precise, 0.5 * certificate.weight_gap)
+        stalled = self.violation <= 1e-13 * max(1.0, np.abs(self.linear).max())
+        if (certificate.svm_gap > enough and not stalled) or norm.p == 2:
+            return
+        before = self.theta
+        if self.planes is not None:
+            self.planes.add(dual_value, 0.5 * self.s)
+            self.theta = self.planes.step()
+        elif norm.p < 2:
+            self.theta = norm.weights_from_lengths(self.theta * np.sqrt(self.s))
+        else:
+            self._update_smoothing()
+            self.theta = self._followed_weights()
+        self.weights_moved = bool(np.any(self.theta != before))
+
+    def _update_smoothing(self) -> None:
+        """For p > 2 a vanishing quadratic term asks for an infinite weight; a floor far below the tolerance keeps it finite."""
+        if self.head.norm.p > 2:
+            size = np.sqrt(self.head.norm.dual(self.s))
+            self.smoothing = (0.5 * self.head.tol * size / max(self.used.sum(), 1)) ** 2
+
+    def _followed_weights(self) -> np.ndarray:
+        return np.where(self.used, self.head.norm.weights(self.s + self.smoothing * self.used), 0.0)
+
+    # -- the next step ------------------------------------------------------------------------------------------------
+
+    def next_working_set(self) -> np.ndarray:
+        """Ids (q,) of the rows to move, or none after a weight step (rows are chosen once f knows the new weights)."""
+        if self.weights_moved:
+            return np.empty(0, np.int64)
+        summary = self.summary
+        inside = (self.a[self.working_set] > self.lower[self.working_set]) & (self.a[self.working_set] < self.upper[self.working_set])
+        kept = np.concatenate([self.working_set[inside], self.working_set[~inside]])
+        return choose(summary.grow, summary.grow_residual, summary.shrink, summary.shrink_residual, kept, self.size, self.new)
+
+    def step(self, ids: np.ndarray, block: WorkingBlock) -> Step:
+        """Solve the sub-problem of a working set; moves `a`, `theta` and the candidates for b, and returns the change."""
+        if len(ids) == 0:
+            return Step()
+        self.working_set = ids
+        x, lower, upper = self.a[ids], self.lower[ids], self.upper[ids]
+        gradients = np.stack([self.summary.gradients[i] for i in ids.tolist()])
+        if self.rule == "follow":
+            self._update_smoothing()
+            self.theta = self._followed_weights() if self.s.max(initial=0.0) > 0 else self.theta
+        residual = self.linear[ids] - gradients @ self.combination
+        Q = block.matrix(self.combination)
+        if self.rule == "follow" and self.s.max(initial=0.0) > 0:
+            smooth = self.s + self.smoothing * self.used
+            response = weight_response(self.head.norm, np.where(self.used, smooth, smooth.max()), gradients, self.spread)
+            if response is not None:
+                Q = Q + response
+        tolerance = max(INNER * self.violation, 1e-14)
+        whole = len(ids) == self.n_active
+        if whole or not np.isfinite(tolerance):
+            tolerance = 1e-3 * min(self.violation, 1.0)
+        solution, _ = solve(Q, residual, x, lower, upper, tolerance, max_steps=200 * len(ids) + 20_000)
+        delta = solution - x
+        change = block.change(delta)
+        linear_gain = float(self.linear[ids] @ delta)
+        s1, s2 = 2.0 * (self.spread @ (delta @ gradients)), self.spread @ (delta @ change)
+        t = 1.0
+        if self.rule == "follow":
+            t = line_search(self.head.norm, linear_gain, self.s, s1, s2, self.smoothing)
+        moved = solution if t == 1.0 else np.clip(x + t * delta, lower, upper)
+        self.s = np.maximum(self.s + t * s1 + t * t * s2, 0.0)
+        if self.rule == "follow":
+            self.theta = self._followed_weights()
+        elif self.rule == "fixed point":
+            self.theta = self.head.norm.weights_from_lengths(self.theta * np.sqrt(self.s))
+        self.a[ids] = moved
+        self._place_intercepts(ids, self.linear[ids] - (gradients + t * change) @ self.combination)
+        return Step(ids, moved - x, moved)
+
+    def _place_intercepts(self, ids: np.ndarray, residual: np.ndarray) -> None:
+        """Candidates for b around the value that the working set's optimality conditions ask for."""
+        grow, shrink = self.a[ids] < self.upper[ids], self.a[ids] > self.lower[ids]
+        center = intercept_from_residuals(residual, grow, shrink, self.head.bounds[ids])
+        center = self.intercept if center is None else center
+        width = min(max(self.violation, abs(center - self.intercept)), 10.0)
+        self.intercepts = intercept_candidates(center, width, (self.intercept, self.middle))
+
+
+class WorkingBlock:
+    """Pair statistics among the rows of a working set, per family, with its basis and the gates of the rows."""
+
+    def __init__(self, parts: list[tuple]):
+        """parts : per family (basis, stat (q, q) or stack (q, q, M), gate (q,) or None)."""
+        self.parts = parts
+
+    def matrix(self, combination: np.ndarray) -> np.ndarray:
+        """(q, q) sum_r combination[r] basis_r, gates applied: the combined kernel matrix."""
+        total, at = 0.0, 0
+        for basis, stat, gate in self.parts:
+            values = basis.matrix(stat, combination[at : at + basis.rank])
+            total = total + (values if gate is None else gate[:, None] * values * gate)
+            at += basis.rank
+        return np.ascontiguousarray((total + total.T) / 2)
+
+    def change(self, delta: np.ndarray) -> np.ndarray:
+        """(q, R) change of the gradients of the working set when its variables change by delta (q,)."""
+        parts = []
+        for basis, stat, gate in self.parts:
+            out = np.zeros((len(delta), basis.rank))
+            basis.accumulate(stat, np.arange(len(delta)), delta if gate is None else delta * gate, out, 0, len(delta))
+            parts.append(out if gate is None else out * gate[:, None])
+        return np.concatenate(parts, axis=1)

@@ -1,0 +1,116 @@
+"""What travels between the coordinator and its shards, and the description of a learning problem.
+
+Everything here is plain data: arrays, numbers and small value objects, so that it crosses a process boundary cheaply.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..kernels.families import Family
+from ..optim.losses import Loss
+from ..optim.norms import Norm
+
+
+@dataclass
+class Head:
+    """One learning problem over the shared rows: a class of one-vs-rest, a fold, a setting of a search.
+
+    targets, bounds : (n,) labels or values, and C * weights (0 masks a row). loss, norm : see `optim`.
+    solver : "chunking" or "wrapper". theta_step : "analytic" or "cutting_plane". tol : relative duality gap to reach.
+    normalize : kind of normalisation whose constants are learned from the unmasked rows of this head.
+    start : dual variables (n,) and weights (E,) to begin with, or None.
+    """
+
+    targets: np.ndarray
+    bounds: np.ndarray
+    loss: Loss
+    norm: Norm
+    tol: float = 1e-3
+    solver: str = "chunking"
+    theta_step: str = "analytic"
+    normalize: str | None = None
+    max_rounds: int = 10_000
+    start: tuple[np.ndarray, np.ndarray] | None = None
+
+
+@dataclass
+class Problem:
+    """All that a pool of shards and its coordinator need besides the rows.
+
+    views : view keys, in the order of the columns of a row block. families : entries grouped by statistic and gate.
+    gates : (n, J) or None. dtype : of the statistics. exact : evaluate formulas instead of tables.
+    """
+
+    views: list
+    families: list[Family]
+    n_rows: int
+    n_entries: int
+    gates: np.ndarray | None = None
+    dtype: Any = np.float32
+    exact: bool = False
+
+
+@dataclass
+class HeadRequest:
+    """What one head asks of every shard in a round.
+
+    columns : (k,) ids of rows whose dual variable changed, `slots` (k,) where their statistics are, `delta` (k,) the changes and
+    `values` (k,) the new values (adding a change could miss a bound by one bit, and "at its bound" must be exact).
+    combination : (R,) weights of the basis functions that make up f. intercepts : (B,) candidates to evaluate the loss at.
+    watch : ids whose gradients are wanted back. count : violators wanted per side. spaced : pick them evenly, not by violation.
+    """
+
+    head: int
+    columns: np.ndarray
+    slots: np.ndarray
+    delta: np.ndarray
+    values: np.ndarray
+    combination: np.ndarray
+    intercepts: np.ndarray
+    watch: np.ndarray
+    count: int
+    spaced: bool = False
+
+
+@dataclass
+class RoundRequest:
+    """One call to every shard: rows that enter the cache (with their features and slots), and what each head asks."""
+
+    round: int
+    entering: np.ndarray
+    slots: np.ndarray
+    rows: dict
+    heads: list[HeadRequest] = field(default_factory=list)
+
+
+@dataclass
+class HeadReply:
+    """Answer of a shard for one head.
+
+    grow, shrink : ids of the worst violators of both sides with their residuals. ids, gradients : rows whose per-function
+    gradients (k, R) are returned, gates applied. quadratic : (R,) partial sum_i a_i g_i. losses : (B,) partial losses.
+    """
+
+    head: int
+    grow: np.ndarray
+    grow_residual: np.ndarray
+    shrink: np.ndarray
+    shrink_residual: np.ndarray
+    ids: np.ndarray
+    gradients: np.ndarray
+    quadratic: np.ndarray
+    losses: np.ndarray
+
+
+@dataclass
+class RoundReply:
+    """Answer of a shard: per head, and the features of rows that the coordinator sees for the first time."""
+
+    round: int
+    heads: list[HeadReply]
+    new_ids: np.ndarray
+    new_rows: dict

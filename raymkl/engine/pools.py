@@ -1,0 +1,49 @@
+"""The local pool: shards in this process, one thread each. The Ray pool in `ray_pool` has the same methods."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+from .messages import Problem
+from .rows import split_bounds, take
+from .shard import Shard
+
+# A shard with fewer rows than this is not worth a thread.
+ROWS_PER_THREAD = 1_000
+
+
+class LocalPool:
+    """Shards over contiguous ranges of rows; every call goes to all of them and answers come back in their order."""
+
+    def __init__(self, rows: dict, problem: Problem, num_shards: int | None = None):
+        n = problem.n_rows
+        if num_shards is None:
+            num_shards = max(1, min(os.cpu_count() or 1, n // ROWS_PER_THREAD))
+        self.bounds = split_bounds(n, num_shards)
+        self.shards = [Shard(take(rows, slice(a, b)), a, problem) for a, b in self.bounds]
+        self.executor = ThreadPoolExecutor(num_shards) if num_shards > 1 else None
+        # Several threads calling BLAS at once would otherwise start threads of their own.
+        self.limits = threadpool_limits(1) if num_shards > 1 else None
+
+    def call_all(self, method: str, *arguments: Any) -> list:
+        """Result of a shard method from every shard, in the order of the shards."""
+        if self.executor is None:
+            return [getattr(shard, method)(*arguments) for shard in self.shards]
+        return list(self.executor.map(lambda shard: getattr(shard, method)(*arguments), self.shards))
+
+    def call_some(self, calls: list[tuple[int, str, tuple]]) -> list:
+        """Results of calls (shard, method, arguments)."""
+        if self.executor is None:
+            return [getattr(self.shards[shard], method)(*arguments) for shard, method, arguments in calls]
+        return list(self.executor.map(lambda c: getattr(self.shards[c[0]], c[1])(*c[2]), calls))
+
+    def close(self) -> None:
+        """End the threads and give BLAS its threads back."""
+        if self.executor is not None:
+            self.executor.shutdown()
+        if self.limits is not None:
+            self.limits.restore_original_limits()

@@ -1,0 +1,20 @@
+"""Kernels: formulas, views, composition, normalisation, and the families that make many of them cost as much as one."""
+
+from .base import Kernel, Product, Scaled, Sum
+from .formulas import RBF, Chi2, Custom, HistogramIntersection, Laplacian, Linear, Polynomial, Precomputed, rbf
+
+__all__ = [
+    "RBF",
+    "Chi2",
+    "Custom",
+    "HistogramIntersection",
+    "Kernel",
+    "Laplacian",
+    "Linear",
+    "Polynomial",
+    "Precomputed",
+    "Product",
+    "Scaled",
+    "Sum",
+    "rbf",
+]

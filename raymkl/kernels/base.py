@@ -1,0 +1,285 @@
+"""What a kernel is: a positive semi-definite function of two examples, with a view, parameters and arithmetic.
+
+A kernel is `profile(statistic(x, z))`: a function of one pair statistic (see `statistics`). Sums, products and positive
+multiples of kernels over the same statistic stay functions of it; over different statistics they become a kernel
+that is computed as it is written.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from .statistics import KernelValue, Statistic
+from .views import select, view_key
+
+
+class Kernel:
+    """Base class. Subclasses set parameters in `__init__` under their own names and give `statistic` and `profile`."""
+
+    view: Any = None
+
+    # -- what subclasses say ------------------------------------------------------------------------------------------
+
+    def statistic(self) -> Statistic:
+        """The pair statistic that this kernel is a function of."""
+        return KernelValue(view=None, kernel=self)
+
+    def profile(self, t: np.ndarray) -> np.ndarray:
+        """Kernel values of statistics `t` (any shape)."""
+        return t
+
+    def powers(self) -> np.ndarray | None:
+        """Coefficients (c_0, c_1, ...) when the profile is the polynomial sum_k c_k t^k, else None."""
+        return np.array([0.0, 1.0]) if isinstance(self.statistic(), KernelValue) else None
+
+    # -- evaluation ---------------------------------------------------------------------------------------------------
+
+    @property
+    def views(self) -> tuple:
+        """Keys of the views this kernel reads."""
+        return self.statistic().views
+
+    def __call__(self, X: Any, Z: Any = None) -> np.ndarray:
+        """Kernel matrix (n_x, n_z) in float64; of X with itself when Z is None."""
+        statistic = self.statistic()
+        a = statistic.prepare(self._rows(X))
+        b = a if Z is None else statistic.prepare(self._rows(Z))
+        pairs = statistic.pairs(a, b)
+        if Z is None:
+            # The matrix of X with itself is symmetric and its diagonal is known better than the pair formula gives it.
+            pairs = (pairs + pairs.T) / 2
+            np.fill_diagonal(pairs, statistic.diagonal(a))
+        return np.asarray(self.profile(pairs), dtype=np.float64)
+
+    def diag(self, X: Any) -> np.ndarray:
+        """k(x, x) for every row, (n,), without the matrix."""
+        statistic = self.statistic()
+        return np.asarray(self.profile(statistic.diagonal(statistic.prepare(self._rows(X)))), dtype=np.float64)
+
+    def _rows(self, X: Any) -> dict:
+        rows = {key: select(X, _view_of(key)) for key in self.views}
+        if self.statistic().needs_non_negative_input:
+            check_non_negative(rows, self)
+        return rows
+
+    # -- parameters ---------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def _parameter_names(cls) -> list[str]:
+        return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
+
+    def get_params(self, deep: bool = True) -> dict:
+        """Parameters by name, as scikit-learn does it (parameters of nested kernels as `name__parameter`)."""
+        params = {name: getattr(self, name) for name in self._parameter_names()}
+        if deep:
+            for name, value in list(params.items()):
+                if isinstance(value, Kernel):
+                    params.update({f"{name}__{inner}": v for inner, v in value.get_params().items()})
+        return params
+
+    def set_params(self, **params: Any) -> Kernel:
+        """Change parameters by name; unknown names are an error that lists the known ones."""
+        for name, value in params.items():
+            head, _, inner = name.partition("__")
+            if head not in self._parameter_names():
+                raise ValueError(f"{type(self).__name__} has no parameter {head!r}; known: {self._parameter_names()}")
+            if inner:
+                getattr(self, head).set_params(**{inner: value})
+            else:
+                setattr(self, head, value)
+        self._check()
+        return self
+
+    def _check(self) -> None:
+        """Raise ValueError for parameters out of range."""
+
+    def _identity(self) -> tuple:
+        return (type(self).__name__, *((name, view_key(value)) for name, value in self.get_params(deep=False).items()))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Kernel) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+    def __repr__(self) -> str:
+        defaults = inspect.signature(type(self).__init__).parameters
+        shown = [
+            f"{name}={value:.6g}" if isinstance(value, float) else f"{name}={value!r}"
+            for name, value in self.get_params(deep=False).items()
+            if defaults[name].default is inspect.Parameter.empty or view_key(value) != view_key(defaults[name].default)
+        ]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    # -- arithmetic ---------------------------------------------------------------------------------------------------
+
+    def __add__(self, other: Any) -> Kernel:
+        return Sum(self, other) if isinstance(other, Kernel) else NotImplemented
+
+    def __mul__(self, other: Any) -> Kernel:
+        if isinstance(other, Kernel):
+            return Product(self, other)
+        return Scaled(self, float(other)) if isinstance(other, Real) else NotImplemented
+
+    __rmul__ = __mul__
+
+    # -- as a statistic of its own (see KernelValue) ------------------------------------------------------------------
+
+    def prepare_value(self, rows: Mapping, dtype: Any) -> Any:
+        return self.statistic().prepare(rows, dtype)
+
+    def pair_values(self, a: Any, b: Any) -> np.ndarray:
+        return self.profile(self.statistic().pairs(a, b))
+
+    def diagonal_values(self, a: Any) -> np.ndarray:
+        return np.asarray(self.profile(self.statistic().diagonal(a)), np.float64)
+
+
+def _view_of(key: Any) -> Any:
+    """The view behind a key made by `view_key`: tuples of columns become lists."""
+    if isinstance(key, tuple) and key and key[0] != "slice" and not any(isinstance(part, tuple) for part in key):
+        return list(key)
+    if isinstance(key, tuple) and len(key) == 2 and isinstance(key[1], tuple):
+        return (key[0], _view_of(key[1]))
+    return key
+
+
+def check_non_negative(rows: Mapping, kernel: Any) -> None:
+    """Raise ValueError when a view of a histogram kernel has negative entries."""
+    for key, array in rows.items():
+        smallest = array.min() if array.shape[0] and array.shape[1] else 0
+        if smallest < 0:
+            where = "X" if key is None else f"view {key!r} of X"
+            raise ValueError(f"{kernel!r} needs non-negative features, but {where} has an entry {smallest:.6g}")
+
+
+class PreparedPair:
+    """Prepared rows of the two parts of a composite kernel."""
+
+    def __init__(self, left: Any, right: Any):
+        self.left, self.right = left, right
+
+    def __len__(self) -> int:
+        return len(self.left)
+
+    def take(self, index: Any) -> PreparedPair:
+        return PreparedPair(self.left.take(index), self.right.take(index))
+
+
+class _Composite(Kernel):
+    """Two kernels combined entry by entry; a function of their statistic when they share one."""
+
+    symbol = ""
+
+    def __init__(self, left: Kernel, right: Kernel):
+        self.left = left
+        self.right = right
+        self._check()
+
+    def _check(self):
+        for part in (self.left, self.right):
+            if not isinstance(part, Kernel):
+                raise TypeError(f"a {type(self).__name__.lower()} of kernels takes kernels, got {type(part).__name__}")
+            if not part.statistic().cacheable:
+                raise TypeError(f"{part!r} cannot be part of a sum or product; combine the matrices themselves")
+
+    def _shared(self) -> Statistic | None:
+        left, right = self.left.statistic(), self.right.statistic()
+        return left if left == right else None
+
+    def statistic(self):
+        return self._shared() or KernelValue(view=None, kernel=self)
+
+    def profile(self, t):
+        return t if self._shared() is None else self.combine(self.left.profile(t), self.right.profile(t))
+
+    @property
+    def views(self):
+        return tuple(dict.fromkeys(self.left.views + self.right.views))
+
+    def prepare_value(self, rows, dtype):
+        return PreparedPair(self.left.prepare_value(rows, dtype), self.right.prepare_value(rows, dtype))
+
+    def pair_values(self, a, b):
+        return self.combine(self.left.pair_values(a.left, b.left), self.right.pair_values(a.right, b.right))
+
+    def diagonal_values(self, a):
+        return self.combine(self.left.diagonal_values(a.left), self.right.diagonal_values(a.right))
+
+    def _rows(self, X):
+        return {**self.left._rows(X), **self.right._rows(X)}
+
+    def __repr__(self):
+        return f"({self.left!r} {self.symbol} {self.right!r})"
+
+
+class Sum(_Composite):
+    """k(x, z) = left(x, z) + right(x, z)."""
+
+    symbol = "+"
+    combine = staticmethod(np.add)
+
+    def powers(self):
+        left, right = (self.left.powers(), self.right.powers()) if self._shared() else (None, None)
+        if left is None or right is None:
+            return super().powers()
+        total = np.zeros(max(len(left), len(right)))
+        total[: len(left)] += left
+        total[: len(right)] += right
+        return total
+
+
+class Product(_Composite):
+    """k(x, z) = left(x, z) * right(x, z)."""
+
+    symbol = "*"
+    combine = staticmethod(np.multiply)
+
+    def powers(self):
+        left, right = (self.left.powers(), self.right.powers()) if self._shared() else (None, None)
+        return super().powers() if left is None or right is None else np.convolve(left, right)
+
+
+class Scaled(Kernel):
+    """k(x, z) = scale * kernel(x, z), scale > 0."""
+
+    def __init__(self, kernel: Kernel, scale: float):
+        self.kernel = kernel
+        self.scale = scale
+        self._check()
+
+    def _check(self):
+        if not (np.isfinite(self.scale) and self.scale > 0):
+            raise ValueError(f"a kernel may only be scaled by a positive finite number, got {self.scale!r}")
+
+    def statistic(self):
+        return self.kernel.statistic()
+
+    def profile(self, t):
+        return self.scale * self.kernel.profile(t)
+
+    def powers(self):
+        inner = self.kernel.powers()
+        return None if inner is None else self.scale * inner
+
+    @property
+    def views(self):
+        return self.kernel.views
+
+    def prepare_value(self, rows, dtype):
+        return self.kernel.prepare_value(rows, dtype)
+
+    def pair_values(self, a, b):
+        return self.scale * self.kernel.pair_values(a, b)
+
+    def diagonal_values(self, a):
+        return self.scale * self.kernel.diagonal_values(a)
+
+    def __repr__(self):
+        return f"{self.scale:.6g} * {self.kernel!r}"
+

@@ -1,0 +1,194 @@
+"""Bases: how a family of kernels is spanned by few functions of its pair statistic.
+
+    k_m(x, z) = sum_r coefficients[m, r] * basis_r(statistic(x, z)),     r = 1..R
+
+Training keeps `sum_j a_j basis_r(x_j, x_i)` for every row i and every r. Weighted sums of kernels are then weighted sums
+of R numbers, so a new weighting costs nothing, and the cost of a step grows with R, not with the number of kernels.
+
+| basis        | statistic                | R |
+|---|---|---|
+| TableBasis   | non-negative, float32    | numerical rank of the kernels as functions (about 17 for any number of widths) |
+| PowerBasis   | polynomial kernels       | number of powers that occur |
+| FormulaBasis | any (exact, slower)      | number of kernels |
+| StackBasis   | ready-made matrices      | number of matrices |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+# 2^8 cells per octave: linear interpolation of exp(-gamma t) is off by at most 1.1e-6.
+CELL_BITS = 8
+# Functions are spanned to this accuracy, relative to each kernel's largest value.
+SPAN_ERROR = 3e-7
+# Kernel banks larger than this are spanned through a sketch, which costs less than a full decomposition.
+SKETCH_SIZE = 64
+
+
+class Basis:
+    """Functions `basis_r` and the `coefficients` (M, R) of the kernels over them."""
+
+    coefficients: np.ndarray
+
+    @property
+    def rank(self) -> int:
+        return self.coefficients.shape[1]
+
+    def accumulate(self, stat: np.ndarray, slots: np.ndarray, weights: np.ndarray, out: np.ndarray, start: int, stop: int) -> None:
+        """out[i, r] += sum_k weights[k] * basis_r(stat[slots[k], i]) for start <= i < stop.
+
+        stat : (n_slots, n_rows). slots, weights : (k,). out : (n_rows, R) float64.
+        """
+        raise TypeError(f"{type(self).__name__} accumulates nothing")
+
+    def matrix(self, stat: np.ndarray, combination: np.ndarray) -> np.ndarray:
+        """sum_r combination[r] * basis_r(stat), float64, of the shape of `stat`."""
+        raise TypeError(f"{type(self).__name__} has no matrix")
+
+
+class TableBasis(Basis):
+    """Functions tabulated over the bits of a non-negative float32 statistic (see `compiled`)."""
+
+    def __init__(self, profiles: Sequence[Any], bound: float):
+        """profiles : functions of the statistic, one per kernel. bound : largest statistic that occurs."""
+        first_edge, grid = log_grid(profiles, bound, CELL_BITS)
+        values = np.stack([np.asarray(profile(grid), np.float64) for profile in profiles])
+        functions, self.coefficients = span(values)
+        rank = len(functions)
+        from .compiled import LANES
+
+        self.table = np.zeros((len(grid), -(-rank // LANES) * LANES), np.float32)
+        self.table[:, :rank] = functions.T
+        self.shift = 23 - CELL_BITS
+        self.first = int(np.float32(first_edge).view(np.int32))
+
+    def accumulate(self, stat, slots, weights, out, start, stop):
+        from .compiled import accumulate_table
+
+        accumulate_table(stat, slots, weights, self.table, self.shift, self.first, out, start, stop)
+
+    def matrix(self, stat, combination):
+        from .compiled import look_up_float32
+
+        line = self.table[:, : self.rank].astype(np.float64) @ combination
+        out = np.empty(stat.shape)
+        look_up_float32(stat, line, self.shift, self.first, out, 0, stat.shape[0])
+        return out
+
+
+def log_grid(profiles: Sequence[Any], bound: float, cell_bits: int) -> tuple[float, np.ndarray]:
+    """Cell edges for tables over [0, bound]: 2^cell_bits equal cells in every octave.
+
+    Returns the lower edge of the first cell and all edges, the first of which stands for zero (below the first edge all
+    profiles are constant to 1e-8, which is why the grid may start there).
+    """
+    top = int(np.ceil(np.log2(max(bound, 1e-30) * 1.01)))
+    octaves = np.arange(-100, 1)
+    steps = np.ldexp(1.0, top + octaves)
+    lowest = len(octaves) - 2
+    for profile in profiles:
+        values = np.asarray(profile(np.concatenate([[0.0], steps])), np.float64)
+        far = np.abs(values[1:] - values[0]) > 1e-8 * max(np.abs(values).max(), 1e-300)
+        if far.any():
+            lowest = min(lowest, int(np.argmax(far)) - 1)
+    lowest = max(lowest, 0)
+    edges = [
+        np.ldexp(1.0 + np.arange(1 << cell_bits) / (1 << cell_bits), top + octaves[index]) for index in range(lowest, len(octaves) - 1)
+    ]
+    grid = np.concatenate([*edges, [steps[-1]]])
+    first_edge = float(grid[0])
+    grid[0] = 0.0
+    return first_edge, grid
+
+
+def span(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Few functions that span many: values (M, B) = coefficients (M, R) @ functions (R, B) to SPAN_ERROR of each row's maximum."""
+    scale = np.abs(values).max(axis=1)
+    scale[scale == 0] = 1.0
+    unit = values / scale[:, None]
+    if len(unit) == 1:
+        return unit, scale[:, None]
+    # The functions are smooth on the grid, so every eighth point tells which combinations are needed.
+    coarse = np.ascontiguousarray(unit[:, ::8])
+    candidates = coarse
+    if len(unit) > SKETCH_SIZE:
+        # Singular values fall off exponentially, so a sketch of fixed size keeps all that matters. The mixing is a fixed
+        # cosine pattern rather than random numbers: equal input gives equal bits.
+        angle = np.outer(np.arange(SKETCH_SIZE) + 0.5, np.arange(len(unit)) + 0.5)
+        candidates = np.cos(angle * np.pi / len(unit)) @ coarse
+    axes = np.linalg.svd(candidates, full_matrices=False)[2]
+    left, sizes, _ = np.linalg.svd(coarse @ axes.T, full_matrices=False)
+    # Functions carry the singular values and coefficients stay of order one, so that float32 tables lose nothing.
+    left *= np.sqrt(len(unit))
+    residual, rank = coarse.copy(), 0
+    while rank < len(sizes) and np.abs(residual).max() > SPAN_ERROR:
+        residual -= np.outer(left[:, rank], left[:, rank] @ coarse / len(unit))
+        rank += 1
+    if np.abs(residual).max() > SPAN_ERROR:  # no decay: every kernel is its own function
+        return unit, np.diag(scale)
+    rank = max(rank, 1)
+    return left[:, :rank].T @ unit / len(unit), left[:, :rank] * scale[:, None]
+
+
+class PowerBasis(Basis):
+    """Powers of the statistic, scaled by its bound so that they stay within [-1, 1]."""
+
+    def __init__(self, powers: Sequence[np.ndarray], bound: float):
+        """powers : polynomial coefficients (c_0, c_1, ...) of every kernel."""
+        scale = bound if bound > 0 else 1.0
+        width = max(map(len, powers))
+        padded = np.stack([np.concatenate([c, np.zeros(width - len(c))]) for c in powers])
+        used = np.flatnonzero(np.abs(padded).max(axis=0) > 0)
+        self.exponents = used if len(used) else np.array([0])
+        self.inverse_scale = 1.0 / scale
+        self.coefficients = padded[:, self.exponents] * scale ** self.exponents.astype(float)
+
+    def accumulate(self, stat, slots, weights, out, start, stop):
+        from .compiled import accumulate_powers
+
+        accumulate_powers(stat, slots, weights, self.exponents, self.inverse_scale, out, start, stop)
+
+    def matrix(self, stat, combination):
+        dense = np.zeros(self.exponents[-1] + 1)
+        dense[self.exponents] = combination
+        return np.polynomial.polynomial.polyval(stat.astype(np.float64) * self.inverse_scale, dense)
+
+
+class FormulaBasis(Basis):
+    """Every kernel is its own function, evaluated by its formula: exact, at a cost that grows with the number of kernels."""
+
+    def __init__(self, profiles: Sequence[Any]):
+        self.profiles = list(profiles)
+        self.coefficients = np.eye(len(self.profiles))
+
+    def accumulate(self, stat, slots, weights, out, start, stop):
+        block = np.asarray(stat[slots, start:stop], np.float64)
+        for r, profile in enumerate(self.profiles):
+            out[start:stop, r] += weights @ profile(block)
+
+    def matrix(self, stat, combination):
+        stat = np.asarray(stat, np.float64)
+        total = np.zeros(stat.shape)
+        for weight, profile in zip(combination, self.profiles, strict=True):
+            if weight != 0:
+                total += weight * profile(stat)
+        return total
+
+
+class StackBasis(Basis):
+    """Ready-made matrices: the statistic is the vector of their entries, stored (rows, columns, M)."""
+
+    def __init__(self, index: Sequence[int], depth: int):
+        """index : which matrix of the stack each kernel is. depth : matrices in the stack."""
+        self.coefficients = np.eye(depth)[np.asarray(index, int)]
+
+    def accumulate(self, stat, slots, weights, out, start, stop):
+        from .compiled import accumulate_stack
+
+        accumulate_stack(stat, slots, weights, out, start, stop)
+
+    def matrix(self, stat, combination):
+        return stat @ combination

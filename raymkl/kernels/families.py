@@ -1,0 +1,89 @@
+"""Families: kernels that share one pair statistic, and the bases that serve them.
+
+An *entry* of a model is a kernel with an optional gate: `gate(x) * k(x, z) * gate(z)`. Entries with the same statistic and
+the same gate form a family; the statistic of a pair is computed once for all families that use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .base import Kernel
+from .basis import Basis, FormulaBasis, PowerBasis, StackBasis, TableBasis, log_grid
+from .statistics import Matrices, Statistic
+
+NO_GATE = -1
+# Polynomials beyond this degree are evaluated by their formula: powers in float32 would lose too much.
+MAX_POWER = 12
+# Prediction tables are finer than training tables: 2^11 cells per octave, interpolation error below 2e-8.
+PREDICT_CELL_BITS = 11
+
+
+@dataclass
+class Family:
+    """Entries over one statistic and one gate.
+
+    members : (E_f,) positions of its entries in the model's list. kernels : their kernels. gate : gate column or NO_GATE.
+    """
+
+    statistic: Statistic
+    gate: int
+    kernels: list[Kernel] = field(default_factory=list)
+    members: list[int] = field(default_factory=list)
+
+    def basis(self, bound: float, exact: bool = False, depth: int = 0) -> Basis:
+        """The basis for training: `bound` is the largest statistic, `exact` asks for formulas, `depth` is the stack's."""
+        if isinstance(self.statistic, Matrices):
+            return StackBasis([kernel.index for kernel in self.kernels], depth)
+        profiles = [kernel.profile for kernel in self.kernels]
+        powers = [kernel.powers() for kernel in self.kernels]
+        if all(c is not None and len(c) <= MAX_POWER + 1 for c in powers) and not (exact and max(map(len, powers)) > 2):
+            return PowerBasis(powers, bound)
+        if exact or not self.statistic.non_negative:
+            return FormulaBasis(profiles)
+        return TableBasis(profiles, bound)
+
+    def combined(self, weights: np.ndarray, bound: float, tabulated: bool) -> _Combined:
+        """The function sum_m weights[m] k_m of the statistic, for float64 statistics up to `bound`."""
+        return _Combined(self, weights, bound, tabulated)
+
+
+class _Combined:
+    """A weighted sum of the kernels of a family as one function of the statistic: by formula, or by a fine table."""
+
+    def __init__(self, family: Family, weights: np.ndarray, bound: float, tabulated: bool):
+        self.parts = [(w, kernel) for w, kernel in zip(weights, family.kernels, strict=True) if w != 0]
+        self.table = None
+        if tabulated and family.statistic.non_negative and len(self.parts) > 1:
+            first_edge, grid = log_grid([kernel.profile for _, kernel in self.parts], bound, PREDICT_CELL_BITS)
+            self.table = sum(w * np.asarray(kernel.profile(grid), np.float64) for w, kernel in self.parts)
+            self.shift = 52 - PREDICT_CELL_BITS
+            self.first = int(np.float64(first_edge).view(np.int64))
+
+    def __call__(self, stat: np.ndarray) -> np.ndarray:
+        """Values (rows, columns) of float64 statistics."""
+        if self.table is not None:
+            from .compiled import look_up_float64
+
+            out = np.empty(stat.shape)
+            look_up_float64(np.ascontiguousarray(stat), self.table, self.shift, self.first, out, 0, stat.shape[0])
+            return out
+        total = np.zeros(stat.shape)
+        for weight, kernel in self.parts:
+            total += weight * kernel.profile(stat)
+        return total
+
+
+def group(kernels: Sequence[Kernel], gates: Sequence[int] | None = None) -> list[Family]:
+    """Families of a list of kernels, in order of first appearance. gates : gate column of each entry, or None."""
+    families: dict[tuple, Family] = {}
+    for position, kernel in enumerate(kernels):
+        gate = NO_GATE if gates is None else gates[position]
+        statistic = kernel.statistic()
+        family = families.setdefault((statistic, gate), Family(statistic, gate))
+        family.kernels.append(kernel)
+        family.members.append(position)
+    return list(families.values())

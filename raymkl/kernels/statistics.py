@@ -1,0 +1,223 @@
+"""Pair statistics: the one number per pair of examples that a family of kernels depends on.
+
+| statistic          | of x and z                               | kernels that are functions of it |
+|---|---|---|
+| SquaredDistance    | sum_d (x_d - z_d)^2                      | RBF |
+| InnerProduct       | sum_d x_d z_d                            | Linear, Polynomial |
+| L1Distance         | sum_d abs(x_d - z_d)                     | Laplacian |
+| Chi2Distance       | sum_d (x_d - z_d)^2 / (x_d + z_d)        | Chi2 |
+| Intersection       | sum_d min(x_d, z_d)                      | HistogramIntersection |
+| Matrices           | the entries of ready-made matrices       | Precomputed |
+| KernelValue        | k(x, z) itself                           | Custom, products and sums over several statistics |
+
+A statistic is a small immutable value: equal statistics are computed once. `prepare` turns the rows of its view into
+what `pairs` wants (dtype, centring, squared norms), so that this is done once per row and not once per pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+
+@dataclass
+class Prepared:
+    """Rows of one view, ready for `pairs`: `array` (n, d) dense or CSR, `extra` (n,) squared norms or None."""
+
+    array: Any
+    extra: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return self.array.shape[0]
+
+    def take(self, index: Any) -> Prepared:
+        return Prepared(self.array[index], None if self.extra is None else self.extra[index])
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """A pair statistic over one view. `non_negative` ones may be tabulated by their bits."""
+
+    view: Any = None
+    non_negative = True
+    cacheable = True
+    needs_non_negative_input = False
+
+    @property
+    def views(self) -> tuple:
+        return (self.view,)
+
+    def prepare(self, rows: Mapping, dtype: Any = np.float64, centers: Mapping | None = None) -> Prepared:
+        """Rows (dict from view key to array) -> Prepared of the given dtype."""
+        return Prepared(_as(rows[self.view], dtype, dense=True))
+
+    def pairs(self, a: Prepared, b: Prepared) -> np.ndarray:
+        """(len(a), len(b)) array of statistics, in the dtype of the prepared rows."""
+        raise TypeError(f"{type(self).__name__} has no pairs")
+
+    def diagonal(self, a: Prepared) -> np.ndarray:
+        """(len(a),) statistics of each row with itself."""
+        return np.zeros(len(a))
+
+    def largest(self, a: Prepared) -> float:
+        """A number from which `bound` derives the largest statistic over all rows."""
+        return 0.0
+
+    @staticmethod
+    def bound(largest: float) -> float:
+        return largest
+
+
+def _as(array: Any, dtype: Any, dense: bool = False) -> Any:
+    if sp.issparse(array):
+        return np.ascontiguousarray(array.toarray(), dtype) if dense else array.tocsr().astype(dtype, copy=False)
+    return np.ascontiguousarray(array, dtype)
+
+
+def _squared_norms(array: Any) -> np.ndarray:
+    if sp.issparse(array):
+        return np.asarray(array.multiply(array).sum(axis=1)).ravel().astype(np.float64)
+    return np.einsum("ij,ij->i", array, array, dtype=np.float64)
+
+
+def _products(a: Any, b: Any) -> np.ndarray:
+    if sp.issparse(a) or sp.issparse(b):
+        product = a @ b.T
+        return np.ascontiguousarray(product.toarray() if sp.issparse(product) else np.asarray(product))
+    return a @ b.T
+
+
+@dataclass(frozen=True)
+class SquaredDistance(Statistic):
+    """sum_d (x_d - z_d)^2, as |x|^2 + |z|^2 - 2 x'z with BLAS.
+
+    Rows are shifted by a common centre first when one is given: distances do not change, round-off shrinks.
+    """
+
+    def prepare(self, rows, dtype=np.float64, centers=None):
+        array = rows[self.view]
+        center = None if centers is None else centers.get(self.view)
+        if center is not None and not sp.issparse(array):
+            array = np.asarray(array, np.float64) - center
+        array = _as(array, dtype)
+        return Prepared(array, _squared_norms(array))
+
+    def pairs(self, a, b):
+        squares = _products(a.array, b.array)
+        dtype = squares.dtype
+        squares *= -2
+        squares += a.extra[:, None].astype(dtype)
+        squares += b.extra[None, :].astype(dtype)
+        return np.maximum(squares, 0, out=squares)
+
+    def largest(self, a):
+        return float(np.sqrt(a.extra.max())) if len(a) else 0.0
+
+    @staticmethod
+    def bound(largest):
+        return (2.0 * largest) ** 2
+
+
+@dataclass(frozen=True)
+class InnerProduct(Statistic):
+    """sum_d x_d z_d."""
+
+    non_negative = False
+
+    def prepare(self, rows, dtype=np.float64, centers=None):
+        array = _as(rows[self.view], dtype)
+        return Prepared(array, _squared_norms(array))
+
+    def pairs(self, a, b):
+        return _products(a.array, b.array)
+
+    def diagonal(self, a):
+        return a.extra
+
+    def largest(self, a):
+        return float(a.extra.max()) if len(a) else 0.0
+
+
+class _Compiled(Statistic):
+    """A statistic without a matrix product behind it, computed by a compiled loop over features."""
+
+    loop = ""
+
+    def pairs(self, a, b):
+        from . import compiled
+
+        out = np.empty((len(a), len(b)), a.array.dtype)
+        getattr(compiled, self.loop)(a.array, b.array, out)
+        return out
+
+    def largest(self, a):
+        return float(np.abs(a.array).sum(axis=1, dtype=np.float64).max()) if len(a) else 0.0
+
+    @staticmethod
+    def bound(largest):
+        return 2.0 * largest
+
+
+@dataclass(frozen=True)
+class L1Distance(_Compiled):
+    """sum_d |x_d - z_d|."""
+
+    loop = "l1_distances"
+
+
+@dataclass(frozen=True)
+class Chi2Distance(_Compiled):
+    """sum_d (x_d - z_d)^2 / (x_d + z_d) for non-negative features."""
+
+    loop = "chi2_distances"
+    needs_non_negative_input = True
+
+
+@dataclass(frozen=True)
+class Intersection(_Compiled):
+    """sum_d min(x_d, z_d) for non-negative features."""
+
+    loop = "intersections"
+    needs_non_negative_input = True
+
+    def diagonal(self, a):
+        return a.array.sum(axis=1, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Matrices(Statistic):
+    """Ready-made kernel matrices: the view holds a stack (rows, columns, M); columns are named by training row."""
+
+    cacheable = False
+
+    def prepare(self, rows, dtype=np.float64, centers=None):
+        stack = np.asarray(rows[self.view])
+        return Prepared(stack if stack.dtype in (np.float32, np.float64) else stack.astype(np.float64))
+
+
+@dataclass(frozen=True)
+class KernelValue(Statistic):
+    """The value of a kernel that is not a function of one of the statistics above."""
+
+    kernel: Any = None
+    non_negative = False
+
+    @property
+    def views(self):
+        return self.kernel.views
+
+    def prepare(self, rows, dtype=np.float64, centers=None):
+        return self.kernel.prepare_value(rows, dtype)
+
+    def pairs(self, a, b):
+        return np.ascontiguousarray(self.kernel.pair_values(a, b))
+
+    def diagonal(self, a):
+        return self.kernel.diagonal_values(a)
+
+    def largest(self, a):
+        return float(np.abs(self.diagonal(a)).max()) if len(a) else 0.0

@@ -1,0 +1,113 @@
+"""The problem of a working set, and the step along its solution.
+
+Around the current dual point the dual objective is replaced by a concave quadratic in the variables of the working set.
+With fixed weights that is the SVM dual,
+
+    max_d   residual' d - 1/2 d' K_theta d,     lower <= x + d <= upper,  sum(d) = 0,
+
+and with weights that follow the dual point (`theta = gradient of the dual norm`) the Hessian has a second part,
+
+    K_theta + 2 g' (d theta / d s) g,           g_m = K_m a on the working set,
+
+which tells the sub-problem how the weights will answer. A line search along the solution then uses the exact dual
+objective, which costs O(M), so every step increases it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from .norms import Norm
+from .smo import smo
+
+SOLVERS = ("smo", "osqp")
+
+
+def solve(
+    Q: np.ndarray,
+    residual: np.ndarray,
+    x: np.ndarray,
+    lower: np.ndarray,
+    upper: np.ndarray,
+    tolerance: float,
+    max_steps: int = 100_000,
+    solver: str = "smo",
+) -> tuple[np.ndarray, float]:
+    """New variables x + d (q,) of the problem above, and the violation left.
+
+    Q : (q, q). residual : (q,) gradient of the dual objective at x. x, lower, upper : (q,).
+    """
+    if solver == "osqp":
+        return _solve_osqp(Q, residual, x, lower, upper, tolerance)
+    if solver != "smo":
+        raise ValueError(f"solver must be one of {SOLVERS}, got {solver!r}")
+    gradient, solution = -np.asarray(residual, float), np.array(x, float)
+    _, violation = smo(np.ascontiguousarray(Q), gradient, solution, lower, upper, tolerance, max_steps)
+    return solution, float(violation)
+
+
+def _solve_osqp(Q, residual, x, lower, upper, tolerance):
+    import osqp
+
+    n = len(x)
+    constraints = sp.vstack([sp.csc_matrix(np.ones((1, n))), sp.identity(n)]).tocsc()
+    problem = osqp.OSQP()
+    problem.setup(
+        sp.csc_matrix(np.triu((Q + Q.T) / 2)),
+        -np.asarray(residual, float),
+        constraints,
+        np.concatenate([[0.0], lower - x]),
+        np.concatenate([[0.0], upper - x]),
+        eps_abs=min(tolerance, 1e-6) * 1e-2,
+        eps_rel=0.0,
+        max_iter=200_000,
+        polishing=True,
+        verbose=False,
+    )
+    step = np.clip(problem.solve().x, lower - x, upper - x)
+    solution = x + step
+    gradient = Q @ step - residual
+    up, low = solution < upper, solution > lower
+    violation = max(0.0, np.max(-gradient[up], initial=-np.inf) - np.min(-gradient[low], initial=np.inf))
+    return solution, float(violation)
+
+
+def weight_response(norm: Norm, s: np.ndarray, g: np.ndarray, spread: np.ndarray) -> np.ndarray | None:
+    """The second part of the Hessian on the working set, (q, q), or None where there is none.
+
+    s : (M,) quadratic terms. g : (q, R) gradients per basis function. spread : (M, R) coefficients of the kernels over the
+    basis functions, normalisation included.
+    """
+    parts = norm.curvature(s)
+    if parts is None:
+        return None
+    d, c, t = parts
+    pull = spread.T @ t
+    middle = (spread * d[:, None]).T @ spread - c * np.outer(pull, pull)
+    return 2.0 * (g @ middle) @ g.T
+
+
+def line_search(norm: Norm, gain: float, s0: np.ndarray, s1: np.ndarray, s2: np.ndarray, smoothing: float = 0.0) -> float:
+    """Step t in [0, 1] that maximises t * gain - 1/2 dual(s0 + t s1 + t^2 s2): the exact dual along a direction.
+
+    gain : linear part. s0, s1, s2 : (M,). The objective is concave in t.
+    """
+
+    def slope(t: float) -> float:
+        s = np.maximum(s0 + t * (s1 + t * s2), 0.0) + smoothing
+        return gain - 0.5 * float(norm.weights(s) @ (s1 + 2.0 * t * s2))
+
+    # Close to the optimum both slopes are round-off; a full step that ends nearly flat is as good as the exact one.
+    if slope(1.0) >= -1e-3 * abs(slope(0.0)) - 1e-12 * abs(gain):
+        return 1.0
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        if slope(middle) > 0:
+            low = middle
+        else:
+            high = middle
+        if high - low < 1e-4 * high:
+            break
+    return low if low > 0 else high
