@@ -1,0 +1,36 @@
+"""raymkl: multiple kernel learning, exact and certified, from a laptop to a Ray cluster.
+
+Names are loaded when they are used, so that importing the package is quick.
+"""
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "MKLClassifier": "raymkl.models.classifier",
+    "RayParams": "raymkl.engine.params",
+    "load": "raymkl.io",
+    "kernels": None,
+    "norms": "raymkl.optim.norms",
+}
+
+__all__ = ["MKLClassifier", "RayParams", "kernels", "load", "norms"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'raymkl' has no attribute {name!r}")
+    if name == "kernels":
+        value = import_module("raymkl.kernels")
+    elif name == "norms":
+        value = import_module("raymkl.optim.norms")
+    else:
+        value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -25,6 +25,11 @@ def view_key(view: Any) -> Any:
     return view
 
 
+def is_dict(X: Any) -> bool:
+    """Whether X is a dict of views (a sparse matrix in dictionary format is a Mapping too, but it is one matrix)."""
+    return isinstance(X, Mapping) and not sp.issparse(X)
+
+
 def is_frame(X: Any) -> bool:
     """Whether X is a DataFrame (of pandas, or anything with its `columns` and `iloc`)."""
     return hasattr(X, "columns") and hasattr(X, "iloc")
@@ -37,7 +42,7 @@ def is_table(X: Any) -> bool:
 
 def n_rows(X: Any) -> int:
     """Number of examples in any accepted container."""
-    if isinstance(X, Mapping):
+    if is_dict(X):
         lengths = {key: n_rows(value) for key, value in X.items()}
         if not lengths:
             raise ValueError("X is an empty dict; a dict of views needs at least one view")
@@ -58,7 +63,7 @@ def select(X: Any, view: Any = None) -> Any:
 
     Raises ValueError that names the view and what X holds when the view is not there.
     """
-    if isinstance(X, Mapping):
+    if is_dict(X):
         return _from_mapping(X, view)
     if is_table(X):
         return _from_table(X, view)

@@ -1,0 +1,257 @@
+"""What all estimators share: checking parameters, describing the problem to the engine, keeping what it learned.
+
+An estimator is thin: it turns labels into heads, hands rows and heads to `engine.train`, and keeps arrays.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Mapping
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+
+from ..engine import ENGINES, Head, Problem, RayParams, train
+from ..kernels.base import Kernel
+from ..kernels.defaults import default_bank
+from ..kernels.families import NO_GATE, group
+from ..kernels.formulas import Linear, Precomputed
+from ..kernels.normalize import KINDS, gate_of_diagonal
+from . import inputs
+from .decision import decision_values
+
+SOLVERS = ("chunking", "wrapper")
+THETA_STEPS = ("analytic", "cutting_plane")
+DTYPES = ("auto", "float32", "float64")
+# With dtype="auto", problems with at most this many kernel values use float64 and formulas.
+SMALL_PROBLEM = 20_000_000
+
+
+class BaseMKL(BaseEstimator):
+    """Base of the estimators; see `MKLClassifier` for the parameters."""
+
+    # -- checks -------------------------------------------------------------------------------------------------------
+
+    def _check_params(self) -> None:
+        """Raise ValueError or TypeError that names the argument, what came and what is accepted."""
+        _number("C", self.C, 0.0, strict=True)
+        _number("tol", self.tol, 0.0, strict=True)
+        if not (isinstance(self.p, Real) and not isinstance(self.p, bool) and self.p >= 1):
+            raise ValueError(f"p must be a number in [1, inf], the block norm over kernels; got {self.p!r}")
+        _number("max_iter", self.max_iter, 1, whole=True)
+        for name, known in (
+            ("solver", SOLVERS),
+            ("theta_step", THETA_STEPS),
+            ("normalize", KINDS),
+            ("engine", ENGINES),
+            ("dtype", DTYPES),
+        ):
+            value = getattr(self, name)
+            if not any(value is option or value == option for option in known):
+                raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}; got {value!r}")
+        if self.theta_step == "cutting_plane" and self.p > 2:
+            raise ValueError(f'theta_step="cutting_plane" needs p in [1, 2], got p={self.p!r}; use theta_step="analytic"')
+        if self.ray_params is not None and not isinstance(self.ray_params, RayParams):
+            raise TypeError(f"ray_params must be a raymkl.RayParams or None, got {type(self.ray_params).__name__}")
+
+    def _check_kernels(self, X: Any) -> list[Kernel]:
+        """The list of kernels to learn over."""
+        kernels = self.kernels
+        if isinstance(kernels, str):
+            if kernels != "precomputed":
+                raise ValueError(f'kernels must be a list of kernels or "precomputed", got {kernels!r}')
+            depth = inputs.precomputed_stack(X, square=True).shape[2]
+            return [Precomputed(index=m) for m in range(depth)]
+        if kernels is None:
+            return default_bank(inputs.rows_of(X, [Linear()])[None])
+        if isinstance(kernels, Kernel):
+            kernels = [kernels]
+        try:
+            kernels = list(kernels)
+        except TypeError:
+            raise TypeError(f'kernels must be a list of kernels or "precomputed", got {type(self.kernels).__name__}') from None
+        if not kernels:
+            raise ValueError("kernels is an empty list; at least one kernel is needed")
+        for position, kernel in enumerate(kernels):
+            if not isinstance(kernel, Kernel):
+                raise TypeError(f"kernels[{position}] is a {type(kernel).__name__}, not a kernel (see raymkl.kernels)")
+        if self.normalize == "spherical" and any(map(inputs.is_matrix, kernels)):
+            raise ValueError('normalize="spherical" needs k(x, x) of new examples, which ready-made matrices do not hold; normalise them first')
+        return kernels
+
+    def _read(self, X: Any, reset: bool) -> tuple[Any, dict, list[Kernel]]:
+        """Container, rows by view key, and kernels; all checks of X that need no y."""
+        if isinstance(self.kernels, str):
+            kernels = self._check_kernels(X) if reset else self.kernels_
+            stack = inputs.precomputed_stack(X, square=reset)
+            if reset:
+                self.n_features_in_ = stack.shape[1]
+            return stack, {None: stack}, kernels
+        X = inputs.check_container(self, X, reset)
+        inputs.count_rows(X)
+        kernels = self._check_kernels(X) if reset else self.kernels_
+        vectors = [kernel for kernel in kernels if not inputs.is_matrix(kernel)]
+        rows = {**inputs.rows_of(X, vectors), **inputs.matrices_of(X, kernels, square=reset)}
+        lengths = {key: array.shape[0] for key, array in rows.items()}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"the views of X have different numbers of rows: {lengths}")
+        return X, rows, kernels
+
+    # -- training -----------------------------------------------------------------------------------------------------
+
+    def _train(self, rows: dict, kernels: list[Kernel], heads: list[Head]) -> None:
+        """Hand the problem to the engine and keep what it learned."""
+        for kernel in kernels:
+            if inputs.is_matrix(kernel) and kernel.index == 0:
+                key = kernel.statistic().view
+                inputs.check_kernel_stack(rows[key], "X" if key is None else f"view {key!r} of X")
+        n = next(iter(rows.values())).shape[0]
+        gates, gate_of_entry = self._spherical_gates(rows, kernels)
+        small = n * n * len(kernels) <= SMALL_PROBLEM
+        double = self.dtype == "float64" or (self.dtype == "auto" and small)
+        dtype = np.float64 if double else np.float32
+        problem = Problem(
+            views=list(rows),
+            families=group(kernels, gate_of_entry),
+            n_rows=n,
+            n_entries=len(kernels),
+            gates=gates,
+            dtype=dtype,
+            exact=self.exact or double,
+        )
+        working = {key: _as_dtype(array, dtype) for key, array in rows.items()}
+        trained = train(working, problem, heads, self.engine, self.ray_params, _Reporter() if self.verbose else None)
+        self.history_ = trained.history
+        self._keep(trained.results, gate_of_entry)
+        self._keep_support(rows, gates)
+        self._warn_if_short(trained.results)
+
+    def _spherical_gates(self, rows: dict, kernels: list[Kernel]) -> tuple[np.ndarray | None, list[int] | None]:
+        """Gates 1 / sqrt(k(x, x)) for normalize="spherical": (n, J) and the gate of every kernel."""
+        if self.normalize != "spherical":
+            return None, None
+        columns, gate_of_entry = [], []
+        for kernel in kernels:
+            gate = gate_of_diagonal(_diagonal(kernel, rows))
+            if np.all(gate == 1.0):
+                gate_of_entry.append(NO_GATE)
+            else:
+                gate_of_entry.append(len(columns))
+                columns.append(gate)
+        return (np.stack(columns, axis=1) if columns else None), gate_of_entry
+
+    def _keep(self, results: list, gate_of_entry: list[int] | None) -> None:
+        single = len(results) == 1
+        weights = np.stack([result.theta for result in results])
+        a = np.stack([result.a for result in results])
+        certificates = [result.certificate for result in results]
+        self.support_ = np.flatnonzero(np.any(a != 0, axis=0))
+        self.dual_coef_ = a[:, self.support_]
+        self.kernel_weights_ = weights[0] if single else weights
+        self._effective_weights = weights * np.stack([result.scale for result in results])
+        self._gate_of_entry = gate_of_entry
+        self.intercept_ = np.array([result.intercept for result in results])
+        self.n_iter_ = max(result.rounds for result in results)
+        self.converged_ = all(result.converged for result in results)
+        for name, values in (
+            ("duality_gap_", [certificate.gap for certificate in certificates]),
+            ("primal_objective_", [certificate.primal for certificate in certificates]),
+            ("dual_objective_", [certificate.dual for certificate in certificates]),
+        ):
+            setattr(self, name, float(values[0]) if single else np.array(values))
+
+    def _warn_if_short(self, results: list) -> None:
+        if not self.converged_:
+            worst = max(result.certificate.gap for result in results)
+            warnings.warn(
+                f"stopped after {self.n_iter_} rounds with a relative duality gap of {worst:.3g}, above tol={self.tol:g}; "
+                "the model is feasible and its gap is certified, but raise max_iter or tol",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
+    # -- prediction ---------------------------------------------------------------------------------------------------
+
+    def _decision(self, X: Any) -> np.ndarray:
+        """(n, n_heads) decision values."""
+        _, rows, kernels = self._read(X, reset=False)
+        for key in {kernel.statistic().view for kernel in kernels if inputs.is_matrix(kernel)}:
+            rows[key] = self._support_columns(rows[key])
+        gates = None
+        if self._gate_of_entry is not None and max(self._gate_of_entry, default=NO_GATE) != NO_GATE:
+            used = [kernel for kernel, gate in zip(kernels, self._gate_of_entry, strict=True) if gate != NO_GATE]
+            gates = np.stack([gate_of_diagonal(_diagonal(kernel, rows)) for kernel in used], axis=1)
+        values = decision_values(
+            kernels,
+            self._effective_weights,
+            self.dual_coef_,
+            self._support_rows,
+            rows,
+            self._gate_of_entry,
+            self._support_gates,
+            gates,
+        )
+        return values + self.intercept_
+
+    def _support_columns(self, stack: np.ndarray) -> np.ndarray:
+        """Columns of `support_` of a stack that holds all training rows or only those."""
+        width = stack.shape[1]
+        if width == self._n_train and stack.shape[2] == self._stack_depth:
+            return stack[:, self.support_]
+        if width == len(self.support_) and stack.shape[2] == self._stack_depth:
+            return stack
+        raise ValueError(
+            f"X has shape {stack.shape}; precomputed kernels to predict with have shape (n_test, {self._n_train}, {self._stack_depth}), "
+            f"or (n_test, {len(self.support_)}, {self._stack_depth}) for the rows of support_ alone"
+        )
+
+    def _keep_support(self, rows: dict, gates: np.ndarray | None = None) -> None:
+        """Keep the features of the support vectors, and nothing of the other rows."""
+        self._n_train = next(iter(rows.values())).shape[0]
+        stacks = [array.shape[2] for array in rows.values() if getattr(array, "ndim", 2) == 3]
+        self._stack_depth = stacks[0] if stacks else 0
+        self._support_rows = {
+            key: array[self.support_] if getattr(array, "ndim", 2) != 3 else np.empty((len(self.support_), 0)) for key, array in rows.items()
+        }
+        self._support_gates = None if gates is None else gates[self.support_]
+
+
+def _number(name: str, value: Any, low: float, strict: bool = False, whole: bool = False) -> None:
+    kind = Integral if whole else Real
+    fine = isinstance(value, kind) and not isinstance(value, bool) and np.isfinite(value) and (value > low if strict else value >= low)
+    if not fine:
+        what = "a whole number" if whole else "a finite number"
+        raise ValueError(f"{name} must be {what} {'>' if strict else '>='} {low:g}, got {value!r}")
+
+
+def _as_dtype(array: Any, dtype: Any) -> Any:
+    if getattr(array, "ndim", 2) == 3 or array.dtype.kind != "f":
+        return array  # ready-made matrices stay as they are: a copy could be larger than memory
+    return array.astype(dtype, copy=False)
+
+
+def _diagonal(kernel: Kernel, rows: Mapping) -> np.ndarray:
+    """k(x, x) from rows by view key."""
+    statistic = kernel.statistic()
+    return np.asarray(kernel.profile(statistic.diagonal(statistic.prepare(rows))), np.float64)
+
+
+class _Reporter:
+    """Prints a line per second at most."""
+
+    def __init__(self) -> None:
+        self.last = -np.inf
+
+    def __call__(self, row: dict) -> None:
+        if row["seconds"] - self.last >= 1.0:
+            self.last = row["seconds"]
+            print(
+                f"[raymkl] {row['seconds']:7.1f} s  round {row['round']:4d}  gap {row['gap']:.2e}  support vectors {row['support_vectors']}  "
+                f"cached {row['cached_columns']}/{row['cache_capacity']}",
+                file=sys.stderr,
+                flush=True,
+            )

@@ -1,0 +1,167 @@
+"""From what a user passes to what the engine takes: rows by view, checked, with errors that say what is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils.validation import validate_data
+
+from ..kernels.base import Kernel, _view_of, check_non_negative
+from ..kernels.formulas import Precomputed
+from ..kernels.statistics import Matrices
+from ..kernels.views import is_dict, is_frame, is_table, n_rows, select
+
+# Symmetry of ready-made matrices is checked to this part of their largest entry (float32 matrices are welcome).
+SYMMETRY = 1e-5
+# Random quadratic forms per matrix, and how negative they may be relative to the trace.
+FORMS = 16
+DEFINITENESS = 1e-6
+
+
+def check_container(estimator: Any, X: Any, reset: bool) -> Any:
+    """X as a container that views can be taken from; scikit-learn's checks for arrays and frames of one view."""
+    if is_dict(X) or is_table(X):
+        if reset:
+            estimator.n_features_in_ = _width(X)
+        return X
+    if is_frame(X):
+        from sklearn.utils.validation import _check_feature_names, _check_n_features
+
+        _check_feature_names(estimator, X, reset=reset)
+        _check_n_features(estimator, X, reset=reset)
+        if len(X) == 0:
+            raise ValueError("X has 0 rows; at least one example is needed")
+        return X
+    array = validate_data(
+        estimator,
+        X,
+        reset=reset,
+        accept_sparse="csr",
+        dtype="numeric",
+        ensure_all_finite=False,
+        ensure_min_samples=1,
+    )
+    return array
+
+
+def _width(X: Any) -> int:
+    if is_table(X):
+        return X.num_columns
+    return sum(int(np.prod(getattr(value, "shape", (0, 1))[1:])) for value in X.values())
+
+
+def rows_of(X: Any, kernels: list[Kernel]) -> dict:
+    """Rows by view key for all views that the kernels read: checked, numeric, finite."""
+    rows = {}
+    for kernel in kernels:
+        for key in kernel.views:
+            if key not in rows:
+                rows[key] = _numeric(select(X, _view_of(key)), key)
+        if kernel.statistic().needs_non_negative_input:
+            check_non_negative({key: rows[key] for key in kernel.views}, kernel)
+    lengths = {key: array.shape[0] for key, array in rows.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"the views of X have different numbers of rows: {lengths}")
+    return rows
+
+
+def _numeric(array: Any, key: Any) -> Any:
+    where = "X" if key is None else f"view {key!r} of X"
+    if sp.issparse(array):
+        array = array.tocsr()
+        array = array if array.dtype.kind == "f" else array.astype(np.float64)
+        bad = np.flatnonzero(~np.isfinite(array.data))
+        if len(bad):
+            _complain(array.data[bad[0]], where, int(np.searchsorted(array.indptr, bad[0], "right") - 1), int(array.indices[bad[0]]))
+        return array
+    if array.dtype.kind in "OUS":
+        try:
+            array = array.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{where} has entries that are not numbers: {error}") from None
+    if array.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported: {where} has dtype {array.dtype}")
+    if array.dtype not in (np.float32, np.float64):
+        array = array.astype(np.float64)
+    if array.ndim >= 2 and array.shape[1] == 0:
+        raise ValueError(f"{where} has 0 feature(s) (shape={array.shape}) while a minimum of 1 is required.")
+    finite = np.isfinite(array)
+    if not finite.all():
+        place = np.argwhere(~finite)[0]
+        _complain(array[tuple(place)], where, int(place[0]), int(place[1]) if len(place) > 1 else 0)
+    return array
+
+
+def _complain(value: float, where: str, row: int, column: int) -> None:
+    kind = "NaN" if np.isnan(value) else "infinity"
+    raise ValueError(f"{where} contains {kind} in column {column} (row {row}); missing and infinite values must be dealt with first")
+
+
+def precomputed_stack(X: Any, square: bool) -> np.ndarray:
+    """X of kernels="precomputed" as a stack (rows, columns, M), checked for shape and finiteness."""
+    if sp.issparse(X):
+        raise TypeError('kernels="precomputed" takes a dense array of shape (n, n, M), got a sparse matrix')
+    stack = np.asarray(X)
+    if stack.ndim == 2:
+        stack = stack[:, :, None]
+    if stack.ndim != 3 or stack.shape[2] == 0 or (square and stack.shape[0] != stack.shape[1]):
+        wanted = "(n, n, M)" if square else "(n_test, n_train or n_support, M)"
+        raise ValueError(f'kernels="precomputed" takes X of shape {wanted}, got shape {np.shape(X)}')
+    if stack.dtype not in (np.float32, np.float64):
+        stack = stack.astype(np.float64)
+    if not np.isfinite(stack).all():
+        place = np.argwhere(~np.isfinite(stack))[0]
+        raise ValueError(f"X contains NaN or infinity: kernel {place[2]}, entry ({place[0]}, {place[1]})")
+    return stack
+
+
+def check_kernel_stack(stack: np.ndarray, where: str = "X") -> None:
+    """Raise ValueError unless every matrix is symmetric and passes cheap tests of positive semi-definiteness."""
+    n, _, depth = stack.shape
+    largest = np.abs(stack).max(axis=(0, 1)).astype(np.float64)
+    for start in range(0, n, 256):
+        rows = slice(start, start + 256)
+        difference = np.abs(stack[rows] - np.swapaxes(stack[:, rows], 0, 1)).max(axis=(0, 1))
+        bad = np.flatnonzero(difference > SYMMETRY * largest)
+        if len(bad):
+            raise ValueError(f"kernel {bad[0]} of {where} is not symmetric: entries differ from their mirror image by {difference[bad[0]]:.3g}")
+    diagonal = stack[np.arange(n), np.arange(n)].astype(np.float64)
+    trace = diagonal.sum(axis=0)
+    low = diagonal.min(axis=0)
+    bad = np.flatnonzero(low < -DEFINITENESS * np.maximum(largest, 1e-300))
+    if len(bad):
+        raise ValueError(f"kernel {bad[0]} of {where} is not positive semi-definite: its diagonal has an entry {low[bad[0]]:.6g}")
+    # An entry larger than its diagonal allows is the commonest trace of an indefinite matrix; random forms find many others.
+    forms = np.random.default_rng(0).normal(size=(FORMS, n))
+    values = np.einsum("fim,fi->fm", np.tensordot(forms, stack, axes=(1, 0)), forms)
+    bad = np.argwhere(values < -DEFINITENESS * n * np.maximum(np.abs(trace), largest)[None] / np.sqrt(n))
+    if len(bad):
+        raise ValueError(f"kernel {bad[0][1]} of {where} is not positive semi-definite: a quadratic form of it is {values[tuple(bad[0])]:.6g}")
+
+
+def matrices_of(X: Any, kernels: list[Kernel], square: bool) -> dict:
+    """Stacks of the views that Precomputed kernels read, (rows, columns, M) each."""
+    stacks = {}
+    for kernel in kernels:
+        if isinstance(kernel, Precomputed) and kernel.statistic().view not in stacks:
+            key = kernel.statistic().view
+            stacks[key] = precomputed_stack(X if key is None and not is_dict(X) else select(X, _view_of(key)), square)
+    for kernel in kernels:
+        if isinstance(kernel, Precomputed) and kernel.index >= stacks[kernel.statistic().view].shape[2]:
+            depth = stacks[kernel.statistic().view].shape[2]
+            raise ValueError(f"{kernel!r} asks for matrix {kernel.index} of a stack that holds {depth}")
+    return stacks
+
+
+def is_matrix(kernel: Kernel) -> bool:
+    return isinstance(kernel.statistic(), Matrices)
+
+
+def count_rows(X: Any) -> int:
+    """Number of examples, with a clear error for containers that have none."""
+    n = n_rows(X)
+    if n == 0:
+        raise ValueError("X has 0 rows; at least one example is needed")
+    return n
