@@ -151,6 +151,8 @@ class Shard:
         return block
 
     def _accumulate(self, basis: Basis, block: np.ndarray, slots: np.ndarray, weights: np.ndarray, out: np.ndarray) -> None:
+        # Arrays out of Ray's object store are read-only, which compiled code counts as another type; copies of these two are tiny.
+        slots, weights = np.array(slots), np.array(weights)
         if self.executor is None or len(slots) * self.n * basis.rank < WORTH_A_THREAD:
             basis.accumulate(block, slots, weights, out, 0, self.n)
             return

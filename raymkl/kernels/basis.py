@@ -62,6 +62,7 @@ class TableBasis(Basis):
 
         self.table = np.zeros((len(grid), -(-rank // LANES) * LANES), np.float32)
         self.table[:, :rank] = functions.T
+        self.table.flags.writeable = False  # as it will be after a journey through Ray: one compiled version serves both
         self.shift = 23 - CELL_BITS
         self.first = int(np.float32(first_edge).view(np.int32))
 
@@ -143,6 +144,7 @@ class PowerBasis(Basis):
         padded = np.stack([np.concatenate([c, np.zeros(width - len(c))]) for c in powers])
         used = np.flatnonzero(np.abs(padded).max(axis=0) > 0)
         self.exponents = used if len(used) else np.array([0])
+        self.exponents.flags.writeable = False
         self.inverse_scale = 1.0 / scale
         self.coefficients = padded[:, self.exponents] * scale ** self.exponents.astype(float)
 

@@ -53,7 +53,7 @@ class Statistic:
 
     def prepare(self, rows: Mapping, dtype: Any = np.float64, centers: Mapping | None = None) -> Prepared:
         """Rows (dict from view key to array) -> Prepared of the given dtype."""
-        return Prepared(_as(rows[self.view], dtype, dense=True))
+        return Prepared(_read_only(_as(rows[self.view], dtype, dense=True)))
 
     def pairs(self, a: Prepared, b: Prepared) -> np.ndarray:
         """(len(a), len(b)) array of statistics, in the dtype of the prepared rows."""
@@ -70,6 +70,13 @@ class Statistic:
     @staticmethod
     def bound(largest: float) -> float:
         return largest
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    """A read-only view: compiled loops meet rows out of Arrow (never writable) and others as one type."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def _as(array: Any, dtype: Any, dense: bool = False) -> Any:
@@ -196,7 +203,7 @@ class Matrices(Statistic):
 
     def prepare(self, rows, dtype=np.float64, centers=None):
         stack = np.asarray(rows[self.view])
-        return Prepared(stack if stack.dtype in (np.float32, np.float64) else stack.astype(np.float64))
+        return Prepared(_read_only(stack if stack.dtype in (np.float32, np.float64) else stack.astype(np.float64)))
 
 
 @dataclass(frozen=True)

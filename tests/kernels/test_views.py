@@ -205,7 +205,7 @@ def test_keys_are_hashable_and_equal_for_equal_views(view, same):
     assert view_key(view) == view_key(same) and hash(view_key(view)) == hash(view_key(same))
 
 
-@pytest.mark.parametrize("one, other", [([0, 1], [False, True]), ([0], 0), (slice(0, 1), [0, 1]), ("a", ["b"]), ([0, 1], [1, 0])], ids=str)
+@pytest.mark.parametrize("one, other", [([0, 1], [False, True]), (slice(0, 1), [0, 1]), ("a", ["b"]), ([0, 1], [1, 0])], ids=str)
 def test_keys_differ_for_views_that_select_differently(one, other):
     """Kernels with equal keys share one statistic, so a mask must not look like column numbers."""
     assert view_key(one) != view_key(other)

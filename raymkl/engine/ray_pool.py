@@ -1,0 +1,169 @@
+"""The Ray pool: the same shards as actors, driven by a coordinator that is an actor itself.
+
+    driver       puts one Arrow block per shard into the object store, starts the coordinator, waits
+    coordinator  starts the shard actors (and so owns them: they end with it), runs the rounds
+    shards       read their block without a copy
+
+Nothing of a run outlives it: the driver kills the coordinator and removes the placement group whatever happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ray
+from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from .coordinator import Coordinator as Rounds
+from .coordinator import HeadResult
+from .messages import Head, Problem
+from .params import RayParams
+from .rows import split_bounds, take, to_table
+from .shard import Shard
+
+# A shard with fewer rows than this is not worth an actor when the number of shards is left to us.
+ROWS_PER_SHARD = 2_000
+POLL_SECONDS = 1.0
+
+
+class ShardFailure(RuntimeError):
+    """A shard died or did not answer in time."""
+
+
+class RayPool:
+    """Shard actors over contiguous ranges of rows; calls go to all of them and answers come back in their order."""
+
+    def __init__(self, blocks: list, bounds: list[tuple[int, int]], problem: Any, params: RayParams, group: Any):
+        self.bounds, self.params = bounds, params
+        threads = max(1, int(params.cpus_per_shard))
+        actor = ray.remote(Shard)
+        self.actors = []
+        for index, (block, (first, _)) in enumerate(zip(blocks, bounds, strict=True)):
+            options = {"num_cpus": params.cpus_per_shard, "max_restarts": 0, "max_task_retries": 0}
+            if group is not None:
+                options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index)
+            self.actors.append(actor.options(**options).remote(block, first, problem, threads))
+
+    def call_all(self, method: str, *arguments: Any) -> list:
+        """Result of a shard method from every shard, in the order of the shards."""
+        # Arguments go into the object store once, not once per shard.
+        shared = [ray.put(argument) for argument in arguments]
+        return self._collect([getattr(actor, method).remote(*shared) for actor in self.actors], range(len(self.actors)))
+
+    def call_some(self, calls: list[tuple[int, str, tuple]]) -> list:
+        """Results of calls (shard, method, arguments)."""
+        references = [getattr(self.actors[shard], method).remote(*arguments) for shard, method, arguments in calls]
+        return self._collect(references, [shard for shard, _, _ in calls])
+
+    def _collect(self, references: list, shards: Any) -> list:
+        results = []
+        for shard, reference in zip(shards, references, strict=True):
+            try:
+                results.append(ray.get(reference, timeout=self.params.timeout_s))
+            except ray.exceptions.GetTimeoutError:
+                raise ShardFailure(f"shard {shard} did not answer within timeout_s={self.params.timeout_s:g} seconds") from None
+            except ray.exceptions.RayActorError as error:
+                raise ShardFailure(f"shard {shard} was lost: {str(error).splitlines()[0]}") from None
+        return results
+
+    def close(self) -> None:
+        """End all shard actors."""
+        for actor in self.actors:
+            ray.kill(actor)
+
+
+class Coordinator:
+    """The actor around `coordinator.Coordinator`; its rounds can be watched while it runs."""
+
+    def __init__(self, blocks: list, bounds: list, problem_reference: list, params: RayParams, group: Any):
+        self.problem = ray.get(problem_reference[0])
+        self.pool = RayPool(blocks, bounds, problem_reference[0], params, group)
+        self.rounds = Rounds(self.pool, self.problem, params.memory_per_shard)
+
+    def run(self, heads: list[Head]) -> tuple[list[HeadResult], list[dict]]:
+        try:
+            return self.rounds.run(heads), self.rounds.history
+        finally:
+            self.pool.close()
+
+    def rows_since(self, count: int) -> list[dict]:
+        """History rows after the first `count`."""
+        return self.rounds.history[count:]
+
+
+def train_on_ray(
+    rows: dict, problem: Problem, heads: list[Head], params: RayParams, report: Callable[[dict], None] | None
+) -> tuple[list[HeadResult], list[dict]]:
+    """Train all heads on shard actors; returns results and history."""
+    if not ray.is_initialized():
+        ray.init(include_dashboard=False, log_to_driver=False)
+    bounds = split_bounds(problem.n_rows, choose_shards(problem.n_rows, params))
+    check_resources(len(bounds), params)
+    group, own_group = _place(len(bounds), params)
+    coordinator = None
+    try:
+        blocks = [ray.put(to_table(take(rows, slice(first, last)), problem.views)) for first, last in bounds]
+        # References inside a list are passed on as references; the coordinator itself never unpacks the blocks.
+        # It needs no CPU of its own: shards wait while it works, and it waits while they do.
+        options = {"num_cpus": 0, "max_concurrency": 2, "max_restarts": 0}
+        if group is not None:
+            options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=0)
+        coordinator = ray.remote(Coordinator).options(**options).remote(blocks, bounds, [ray.put(problem)], params, group)
+        return _watch(coordinator, coordinator.run.remote(heads), report)
+    finally:
+        if coordinator is not None:
+            ray.kill(coordinator)
+        if own_group:
+            remove_placement_group(group)
+
+
+def _watch(coordinator: Any, running: Any, report: Callable[[dict], None] | None) -> tuple[list[HeadResult], list[dict]]:
+    """Wait for the run, passing on its history as it grows; errors come back as they were raised."""
+    seen = 0
+    while True:
+        done, _ = ray.wait([running], timeout=POLL_SECONDS if report else None)
+        if done:
+            break
+        new = ray.get(coordinator.rows_since.remote(seen))
+        seen += len(new)
+        for row in new[-1:]:
+            report(row)
+    try:
+        return ray.get(running)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None
+
+
+def choose_shards(n_rows: int, params: RayParams) -> int:
+    """Shards to use: as asked, else one per share of the cluster's CPUs that has enough rows to do."""
+    if params.num_shards is not None:
+        return params.num_shards
+    cpus = ray.cluster_resources().get("CPU", 1.0)
+    return max(1, min(int(cpus / params.cpus_per_shard), n_rows // ROWS_PER_SHARD))
+
+
+def check_resources(num_shards: int, params: RayParams) -> None:
+    """Raise ValueError when the cluster could never hold the shards, however long one waits."""
+    wanted, there = num_shards * params.cpus_per_shard, ray.cluster_resources().get("CPU", 0.0)
+    if wanted > there + 1e-9:
+        raise ValueError(
+            f"{num_shards} shards of {params.cpus_per_shard:g} CPU need {wanted:g} CPUs, the Ray cluster has {there:g}; "
+            "ask for fewer shards or fewer CPUs per shard"
+        )
+
+
+def _place(num_shards: int, params: RayParams) -> tuple[Any, bool]:
+    """A placement group for the shards and whether it is ours; inside somebody's group, shards live there and none is made."""
+    if ray.util.get_current_placement_group() is not None:
+        return None, False
+    group = placement_group([{"CPU": params.cpus_per_shard}] * num_shards, strategy="SPREAD")
+    if not group.wait(timeout_seconds=params.timeout_s):
+        remove_placement_group(group)
+        free = ray.available_resources().get("CPU", 0.0)
+        raise ShardFailure(
+            f"{num_shards} shards of {params.cpus_per_shard:g} CPU found no place within timeout_s={params.timeout_s:g} seconds: "
+            f"{free:g} CPUs are free now"
+        )
+    return group, True
