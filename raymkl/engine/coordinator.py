@@ -32,6 +32,8 @@ WORTH_CENTRING = 4.0
 # Columns per call when sums over all pairs are wanted, and how many columns are enough for a mean over very many rows.
 SUM_COLUMNS = 1024
 MOST_SUM_COLUMNS = 8192
+# Error of a kernel value, relative to the mean of its diagonal.
+ROUND_OFF = {"float32": 1e-6, "float64": 1e-14}
 
 
 @dataclass
@@ -108,6 +110,7 @@ class Coordinator:
         self.statistics = list(dict.fromkeys(family.statistic for family in problem.families))
         self.store = RowStore()
         self.history: list[dict] = []
+        self.blocks: dict[int, tuple] = {}
         self.round = 0
 
     # -- setting up -------------------------------------------------------------------------------------------------
@@ -151,14 +154,12 @@ class Coordinator:
         self.cache = ColumnCache(chosen.capacity)
         return chosen
 
-    def _scales(self, heads: list[Head]) -> list[np.ndarray]:
-        """Normalisation factors (E,) of every head, from its unmasked rows."""
+    def _scales(self, heads: list[Head], masks: np.ndarray, diagonal: np.ndarray) -> list[np.ndarray]:
+        """Normalisation factors (E,) of every head, from its unmasked rows. masks : (H, n). diagonal : (H, E) sums of k(i, i)."""
         kinds = {head.normalize for head in heads}
         ones = [np.ones(self.problem.n_entries) for _ in heads]
         if kinds <= {None, "spherical"}:
             return ones
-        masks = np.stack([(head.bounds > 0).astype(float) for head in heads])
-        diagonal = np.sum(self.pool.call_all("diagonals", masks), axis=0)
         sums = self._matrix_sums(masks) @ self.spread.T if "multiplicative" in kinds else np.zeros_like(diagonal)
         return [
             scales(head.normalize, diagonal[h], sums[h], masks[h].sum()) if head.normalize in ("multiplicative", "trace") else ones[h]
@@ -198,11 +199,15 @@ class Coordinator:
         self.started = time.perf_counter()
         self._prepare()
         self.plan = self._open(len(heads))
-        factors = self._scales(heads)
+        masks = np.stack([(head.bounds > 0).astype(float) for head in heads])
+        diagonal = np.sum(self.pool.call_all("diagonals", masks), axis=0)
+        factors = self._scales(heads, masks, diagonal)
+        # Entries of a kernel matrix are as wrong as the dtype of the statistics (and, in float32, the tables) make them.
+        error = ROUND_OFF[np.dtype(self.problem.dtype).name] * np.abs(diagonal) / np.maximum(masks.sum(axis=1), 1)[:, None]
         self.pool.call_all("add_heads", heads)
         self.solvers = [
-            HeadSolver(head, self.spread * factor[:, None], self.plan.working_set, self.plan.new)
-            for head, factor in zip(heads, factors, strict=True)
+            HeadSolver(head, self.spread * factor[:, None], self.plan.working_set, self.plan.new, factor * error[h])
+            for h, (head, factor) in enumerate(zip(heads, factors, strict=True))
         ]
         steps = self._starting_steps()
         while True:
@@ -279,26 +284,43 @@ class Coordinator:
         steps = {}
         for h in active:
             ids = self.solvers[h].next_working_set()
-            steps[h] = self.solvers[h].step(ids, self._block(ids)) if len(ids) else Step()
+            steps[h] = self.solvers[h].step(ids, self._block(h, ids)) if len(ids) else Step()
         return steps
 
-    def _block(self, ids: np.ndarray) -> WorkingBlock:
+    def _block(self, h: int, ids: np.ndarray) -> WorkingBlock:
         """Statistics among the rows of a working set, from the features the coordinator has seen."""
         blocks: dict[int, np.ndarray] = {}
+        previous = self.blocks.get(h)
         rows = self.store.rows(ids) if any(s.cacheable for s in self.statistics) else {}
         for s, statistic in enumerate(self.statistics):
             if isinstance(statistic, Matrices):
                 blocks[s] = self._stack_block(s, ids)
             else:
-                prepared = statistic.prepare(rows, self.problem.dtype, self.centers)
-                stat = statistic.pairs(prepared, prepared)
-                np.fill_diagonal(stat, statistic.diagonal(prepared))
-                blocks[s] = stat
+                blocks[s] = self._pair_block(statistic, statistic.prepare(rows, self.problem.dtype, self.centers), ids, previous, s)
+        self.blocks[h] = (ids, blocks)
         parts = []
         for family, basis in zip(self.problem.families, self.bases, strict=True):
             gate = None if family.gate == NO_GATE else self.problem.gates[ids, family.gate]
             parts.append((basis, blocks[self.statistics.index(family.statistic)], gate))
         return WorkingBlock(parts)
+
+    @staticmethod
+    def _pair_block(statistic: Any, prepared: Any, ids: np.ndarray, previous: tuple | None, s: int) -> np.ndarray:
+        """(q, q) statistics of a working set; pairs that were in the previous working set are copied from there."""
+        if previous is None:
+            stat = statistic.pairs(prepared, prepared)
+        else:
+            common, here, there = np.intersect1d(ids, previous[0], assume_unique=True, return_indices=True)
+            new = np.setdiff1d(np.arange(len(ids)), here, assume_unique=True)
+            stat = np.empty((len(ids), len(ids)), previous[1][s].dtype)
+            if len(common):
+                stat[np.ix_(here, here)] = previous[1][s][np.ix_(there, there)]
+            if len(new):
+                rows = statistic.pairs(prepared.take(new), prepared)
+                stat[new] = rows
+                stat[:, new] = rows.T
+        np.fill_diagonal(stat, statistic.diagonal(prepared))
+        return stat
 
     def _stack_block(self, s: int, ids: np.ndarray) -> np.ndarray:
         """(q, q, M) entries of ready-made matrices: these rows live in the shards only and are asked for there."""

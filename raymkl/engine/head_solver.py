@@ -35,7 +35,7 @@ POLISH_ROWS = 256
 POLISHED = 1e-11
 POLISH_ROUNDS = 60
 # Rounds without progress of the gap after which a head gives up.
-PATIENCE = 400
+PATIENCE = 200
 
 
 @dataclass
@@ -84,12 +84,12 @@ class Step:
 class HeadSolver:
     """State `(a, theta, b)` of a head and the decisions of its rounds."""
 
-    def __init__(self, head: Head, spread: np.ndarray, size: int, new: int):
+    def __init__(self, head: Head, spread: np.ndarray, size: int, new: int, round_off: np.ndarray):
         """spread : (E, R) coefficients of the entries over all basis functions, normalisation included.
 
-        size, new : rows of a working set, and how many of them may be new.
+        size, new : rows of a working set, and how many of them may be new. round_off : (E,) error of a kernel value.
         """
-        self.head, self.spread, self.size, self.new = head, spread, size, new
+        self.head, self.spread, self.size, self.new, self.round_off = head, spread, size, new, round_off
         self.lower, self.upper = head.loss.box(head.targets, head.bounds)
         self.linear = head.loss.linear(head.targets)
         self.a = np.zeros(len(head.targets))
@@ -111,7 +111,7 @@ class HeadSolver:
         self.polished_to = np.inf
         self.done = False
         self.converged = False
-        self.smoothing = 0.0
+        self.smoothing = np.zeros(len(spread))
 
     def _rule(self) -> str:
         if self.head.solver == "wrapper" or self.head.theta_step == "cutting_plane":
@@ -129,7 +129,7 @@ class HeadSolver:
         """Certify the current point, decide whether the head is done, and let a `hold` head take its weight step."""
         self.summary = summary
         self.rounds += 1
-        self.s = np.maximum(self.spread @ summary.quadratic, 0.0)
+        self.s = self._quadratic_terms(summary.quadratic)
         dual_value = self.head.loss.dual_value(self.a, self.head.targets, self.head.bounds)
         self.certificate = certify(self.head.norm, self.theta, self.s, dual_value, self.intercepts, summary.losses)
         self.intercept = self.certificate.intercept
@@ -145,6 +145,18 @@ class HeadSolver:
         self.weights_moved = False
         if not self.done and self.rule == "hold":
             self._held_weight_step(dual_value)
+
+    def _quadratic_terms(self, quadratic: np.ndarray) -> np.ndarray:
+        """s (E,) = a'K_e a; clearly negative ones mean that a kernel is not positive semi-definite."""
+        s = self.spread @ quadratic
+        allowed = 1e-3 * np.abs(s).max(initial=0.0) + 1e3 * self.round_off * float(self.a @ self.a)
+        bad = np.flatnonzero(s < -allowed)
+        if len(bad):
+            raise ValueError(
+                f"kernel {bad[0]} is not positive semi-definite: the optimiser met a quadratic form of {s[bad[0]]:.6g}; "
+                "every kernel must be positive semi-definite on the training rows"
+            )
+        return np.maximum(s, 0.0)
 
     def _remember(self) -> None:
         gap = self.certificate.gap
@@ -187,12 +199,16 @@ class HeadSolver:
 
     def _update_smoothing(self) -> None:
         """For p > 2 a vanishing quadratic term asks for an infinite weight; a floor far below the tolerance keeps it finite."""
-        if self.head.norm.p > 2:
-            size = np.sqrt(self.head.norm.dual(self.s))
-            self.smoothing = (0.5 * self.head.tol * size / max(self.used.sum(), 1)) ** 2
+        norm = self.head.norm
+        if norm.p > 2:
+            # Terms of this size change the dual penalty by less than half the tolerance, for all kernels together; terms below
+            # the round-off of the statistics mean nothing.
+            share = 0.5 * self.head.tol * norm.k / max(self.used.sum(), 1)
+            floor = norm.dual(self.s) * share ** (1.0 / norm.k)
+            self.smoothing = np.where(self.used, np.maximum(floor, self.round_off * float(self.a @ self.a)), 0.0)
 
     def _followed_weights(self) -> np.ndarray:
-        return np.where(self.used, self.head.norm.weights(self.s + self.smoothing * self.used), 0.0)
+        return np.where(self.used, self.head.norm.weights(self.s + self.smoothing), 0.0)
 
     # -- the next step ------------------------------------------------------------------------------------------------
 
@@ -218,10 +234,12 @@ class HeadSolver:
         residual = self.linear[ids] - gradients @ self.combination
         Q = block.matrix(self.combination)
         if self.rule == "follow" and self.s.max(initial=0.0) > 0:
-            smooth = self.s + self.smoothing * self.used
-            response = weight_response(self.head.norm, np.where(self.used, smooth, smooth.max()), gradients, self.spread)
+            smooth = self.s + self.smoothing
+            response = weight_response(
+                self.head.norm, np.where(self.used, smooth, smooth.max()), gradients, self.spread, 2.0 * self.smoothing
+            )
             if response is not None:
-                Q = Q + response
+                Q += response
         tolerance = max(INNER * self.violation, 1e-14)
         whole = len(ids) == self.n_active
         if whole or not np.isfinite(tolerance):
@@ -262,12 +280,14 @@ class WorkingBlock:
 
     def matrix(self, combination: np.ndarray) -> np.ndarray:
         """(q, q) sum_r combination[r] basis_r, gates applied: the combined kernel matrix."""
-        total, at = 0.0, 0
+        total, at = None, 0
         for basis, stat, gate in self.parts:
             values = basis.matrix(stat, combination[at : at + basis.rank])
-            total = total + (values if gate is None else gate[:, None] * values * gate)
+            if gate is not None:
+                values = gate[:, None] * values * gate
+            total = values if total is None else np.add(total, values, out=total)
             at += basis.rank
-        return np.ascontiguousarray((total + total.T) / 2)
+        return total
 
     def change(self, delta: np.ndarray) -> np.ndarray:
         """(q, R) change of the gradients of the working set when its variables change by delta (q,)."""

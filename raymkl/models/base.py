@@ -28,7 +28,9 @@ SOLVERS = ("chunking", "wrapper")
 THETA_STEPS = ("analytic", "cutting_plane")
 DTYPES = ("auto", "float32", "float64")
 # With dtype="auto", problems with at most this many kernel values use float64 and formulas.
-SMALL_PROBLEM = 20_000_000
+SMALL_PROBLEM = 1_000_000
+# The same for p > 2, where quadratic terms may vanish and their round-off decides how small a gap can be certified.
+SMALL_PROBLEM_LARGE_P = 50_000_000
 
 
 class BaseMKL(BaseEstimator):
@@ -111,7 +113,7 @@ class BaseMKL(BaseEstimator):
                 inputs.check_kernel_stack(rows[key], "X" if key is None else f"view {key!r} of X")
         n = next(iter(rows.values())).shape[0]
         gates, gate_of_entry = self._spherical_gates(rows, kernels)
-        small = n * n * len(kernels) <= SMALL_PROBLEM
+        small = n * n * len(kernels) <= (SMALL_PROBLEM if self.p <= 2 else SMALL_PROBLEM_LARGE_P)
         double = self.dtype == "float64" or (self.dtype == "auto" and small)
         dtype = np.float64 if double else np.float32
         problem = Problem(

@@ -55,7 +55,7 @@ class MKLClassifier(ClassifierMixin, BaseMKL):
     dtype : {"auto", "float32", "float64"}
         Of pair statistics. In float32 the kernel functions come from tables with an error below 2e-6, and the certificate is that
         of a problem whose kernels differ by that much; in float64 formulas are evaluated directly. "auto" is float32, except
-        for problems so small (n * n * M <= 2e7) that float64 costs nothing.
+        for problems so small that float64 costs little (n * n * M <= 1e6; 5e7 for p > 2, where round-off matters most).
     exact : bool
         Evaluate kernel formulas directly also in float32 (cost grows with the number of kernels).
     random_state : None
