@@ -126,7 +126,9 @@ class Coordinator:
             if mean @ mean > WORTH_CENTRING * max(spread, 0.0):
                 self.centers[view] = mean
         largest = np.max(self.pool.call_all("prepare", self.centers), axis=0)
-        self.depth = max((max(k.index for k in f.kernels) + 1 for f in self.problem.families if isinstance(f.statistic, Matrices)), default=0)
+        self.depth = max(
+            (max(k.index for k in f.kernels) + 1 for f in self.problem.families if isinstance(f.statistic, Matrices)), default=0
+        )
         bounds = [statistic.bound(float(size)) for statistic, size in zip(self.statistics, largest, strict=True)]
         self.bases = [
             family.basis(bounds[self.statistics.index(family.statistic)], self.problem.exact, self._stack_depth(family.statistic))

@@ -55,7 +55,9 @@ class HeadSummary:
         sides = []
         for name, sign in (("grow", -1.0), ("shrink", 1.0)):
             ids = [getattr(reply, name) for reply in replies]
-            residual = dict(zip(np.concatenate(ids).tolist(), np.concatenate([getattr(r, f"{name}_residual") for r in replies]), strict=True))
+            residual = dict(
+                zip(np.concatenate(ids).tolist(), np.concatenate([getattr(r, f"{name}_residual") for r in replies]), strict=True)
+            )
             best = merge(ids, [sign * getattr(reply, f"{name}_residual") for reply in replies], count)
             sides += [best, np.array([residual[i] for i in best.tolist()])]
         gradients = {}

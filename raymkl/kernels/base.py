@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .statistics import KernelValue, Statistic
-from .views import select, view_key
+from .views import select, view_key, view_of
 
 
 class Kernel:
@@ -47,8 +47,10 @@ class Kernel:
     def __call__(self, X: Any, Z: Any = None) -> np.ndarray:
         """Kernel matrix (n_x, n_z) in float64; of X with itself when Z is None."""
         statistic = self.statistic()
-        a = statistic.prepare(self._rows(X))
-        b = a if Z is None else statistic.prepare(self._rows(Z))
+        rows = self._rows(X)
+        centers = row_centers(rows)
+        a = statistic.prepare(rows, centers=centers)
+        b = a if Z is None else statistic.prepare(self._rows(Z), centers=centers)
         pairs = statistic.pairs(a, b)
         if Z is None:
             # The matrix of X with itself is symmetric and its diagonal is known better than the pair formula gives it.
@@ -62,7 +64,7 @@ class Kernel:
         return np.asarray(self.profile(statistic.diagonal(statistic.prepare(self._rows(X)))), dtype=np.float64)
 
     def _rows(self, X: Any) -> dict:
-        rows = {key: select(X, _view_of(key)) for key in self.views}
+        rows = {key: select(X, view_of(key)) for key in self.views}
         if self.statistic().needs_non_negative_input:
             check_non_negative(rows, self)
         return rows
@@ -84,15 +86,20 @@ class Kernel:
 
     def set_params(self, **params: Any) -> Kernel:
         """Change parameters by name; unknown names are an error that lists the known ones."""
-        for name, value in params.items():
-            head, _, inner = name.partition("__")
-            if head not in self._parameter_names():
-                raise ValueError(f"{type(self).__name__} has no parameter {head!r}; known: {self._parameter_names()}")
-            if inner:
-                getattr(self, head).set_params(**{inner: value})
-            else:
-                setattr(self, head, value)
-        self._check()
+        before = dict(vars(self))
+        try:
+            for name, value in params.items():
+                head, _, inner = name.partition("__")
+                if head not in self._parameter_names():
+                    raise ValueError(f"{type(self).__name__} has no parameter {head!r}; known: {self._parameter_names()}")
+                if inner:
+                    getattr(self, head).set_params(**{inner: value})
+                else:
+                    setattr(self, head, value)
+            self._check()
+        except (TypeError, ValueError):
+            vars(self).update(before)
+            raise
         return self
 
     def _check(self) -> None:
@@ -121,6 +128,9 @@ class Kernel:
     def __add__(self, other: Any) -> Kernel:
         return Sum(self, other) if isinstance(other, Kernel) else NotImplemented
 
+    def __radd__(self, other: Any) -> Kernel:
+        return self if other == 0 else NotImplemented  # so that sum([...]) works
+
     def __mul__(self, other: Any) -> Kernel:
         if isinstance(other, Kernel):
             return Product(self, other)
@@ -140,13 +150,13 @@ class Kernel:
         return np.asarray(self.profile(self.statistic().diagonal(a)), np.float64)
 
 
-def _view_of(key: Any) -> Any:
-    """The view behind a key made by `view_key`: tuples of columns become lists."""
-    if isinstance(key, tuple) and key and key[0] != "slice" and not any(isinstance(part, tuple) for part in key):
-        return list(key)
-    if isinstance(key, tuple) and len(key) == 2 and isinstance(key[1], tuple):
-        return (key[0], _view_of(key[1]))
-    return key
+def row_centers(rows: Mapping) -> dict:
+    """Means of the dense vector views: a shift of both sides that leaves distances alone and takes round-off away."""
+    return {
+        key: array.mean(axis=0)
+        for key, array in rows.items()
+        if isinstance(array, np.ndarray) and array.ndim == 2 and array.dtype.kind in "fiu" and len(array)
+    }
 
 
 def check_non_negative(rows: Mapping, kernel: Any) -> None:
@@ -154,7 +164,7 @@ def check_non_negative(rows: Mapping, kernel: Any) -> None:
     for key, array in rows.items():
         smallest = array.min() if array.shape[0] and array.shape[1] else 0
         if smallest < 0:
-            where = "X" if key is None else f"view {key!r} of X"
+            where = "X" if key is None else f"view {view_of(key)!r} of X"
             raise ValueError(f"{kernel!r} needs non-negative features, but {where} has an entry {smallest:.6g}")
 
 
@@ -254,8 +264,15 @@ class Scaled(Kernel):
         self._check()
 
     def _check(self):
-        if not (np.isfinite(self.scale) and self.scale > 0):
-            raise ValueError(f"a kernel may only be scaled by a positive finite number, got {self.scale!r}")
+        if not isinstance(self.kernel, Kernel):
+            raise TypeError(f"only a kernel can be scaled, got {type(self.kernel).__name__}")
+        if not self.kernel.statistic().cacheable:
+            raise TypeError(f"{self.kernel!r} cannot be scaled; scale the matrix itself")
+        if not (isinstance(self.scale, Real) and np.isfinite(self.scale) and self.scale > 0):
+            raise ValueError(f"a kernel may only be scaled by a positive finite number (scale), got {self.scale!r}")
+
+    def _rows(self, X):
+        return self.kernel._rows(X)
 
     def statistic(self):
         return self.kernel.statistic()
@@ -282,4 +299,3 @@ class Scaled(Kernel):
 
     def __repr__(self):
         return f"{self.scale:.6g} * {self.kernel!r}"
-

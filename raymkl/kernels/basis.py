@@ -114,24 +114,27 @@ def span(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return unit, scale[:, None]
     # The functions are smooth on the grid, so every eighth point tells which combinations are needed.
     coarse = np.ascontiguousarray(unit[:, ::8])
-    candidates = coarse
-    if len(unit) > SKETCH_SIZE:
-        # Singular values fall off exponentially, so a sketch of fixed size keeps all that matters. The mixing is a fixed
-        # cosine pattern rather than random numbers: equal input gives equal bits.
-        angle = np.outer(np.arange(SKETCH_SIZE) + 0.5, np.arange(len(unit)) + 0.5)
-        candidates = np.cos(angle * np.pi / len(unit)) @ coarse
-    axes = np.linalg.svd(candidates, full_matrices=False)[2]
-    left, sizes, _ = np.linalg.svd(coarse @ axes.T, full_matrices=False)
-    # Functions carry the singular values and coefficients stay of order one, so that float32 tables lose nothing.
-    left *= np.sqrt(len(unit))
-    residual, rank = coarse.copy(), 0
-    while rank < len(sizes) and np.abs(residual).max() > SPAN_ERROR:
-        residual -= np.outer(left[:, rank], left[:, rank] @ coarse / len(unit))
-        rank += 1
-    if np.abs(residual).max() > SPAN_ERROR:  # no decay: every kernel is its own function
-        return unit, np.diag(scale)
-    rank = max(rank, 1)
-    return left[:, :rank].T @ unit / len(unit), left[:, :rank] * scale[:, None]
+    for size in (SKETCH_SIZE, 4 * SKETCH_SIZE, len(unit)):
+        candidates = coarse
+        if len(unit) > size:
+            # Singular values fall off exponentially, so a sketch keeps all that matters. The mixing is a fixed cosine pattern
+            # rather than random numbers: equal input gives equal bits.
+            angle = np.outer(np.arange(size) + 0.5, np.arange(len(unit)) + 0.5)
+            candidates = np.cos(angle * np.pi / len(unit)) @ coarse
+        axes = np.linalg.svd(candidates, full_matrices=False)[2]
+        left = np.linalg.svd(coarse @ axes.T, full_matrices=False)[0]
+        # Functions carry the singular values and coefficients stay of order one, so that float32 tables lose nothing.
+        left *= np.sqrt(len(unit))
+        residual, rank = coarse.copy(), 0
+        while rank < left.shape[1] and np.abs(residual).max() > SPAN_ERROR:
+            residual -= np.outer(left[:, rank], left[:, rank] @ coarse / len(unit))
+            rank += 1
+        if np.abs(residual).max() <= SPAN_ERROR:
+            rank = max(rank, 1)
+            return left[:, :rank].T @ unit / len(unit), left[:, :rank] * scale[:, None]
+        if size >= len(unit):
+            break
+    return unit, np.diag(scale)  # no decay: every kernel is its own function
 
 
 class PowerBasis(Basis):
@@ -139,7 +142,7 @@ class PowerBasis(Basis):
 
     def __init__(self, powers: Sequence[np.ndarray], bound: float):
         """powers : polynomial coefficients (c_0, c_1, ...) of every kernel."""
-        scale = bound if bound > 0 else 1.0
+        scale = float(bound) if bound > 0 else 1.0
         width = max(map(len, powers))
         padded = np.stack([np.concatenate([c, np.zeros(width - len(c))]) for c in powers])
         used = np.flatnonzero(np.abs(padded).max(axis=0) > 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from math import comb
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from .views import select, view_key
 
 def _require_positive(kernel: Kernel, name: str) -> None:
     value = getattr(kernel, name)
-    if not (np.isscalar(value) and np.isreal(value) and np.isfinite(value) and value > 0):
+    if not (isinstance(value, Real) and np.isfinite(value) and value > 0):
         raise ValueError(f"{type(kernel).__name__}: {name} must be a positive finite number, got {value!r}")
 
 
@@ -44,9 +45,9 @@ class Polynomial(Kernel):
 
     def _check(self):
         _require_positive(self, "gamma")
-        if int(self.degree) != self.degree or self.degree < 1:
+        if not (isinstance(self.degree, Real) and np.isfinite(self.degree) and int(self.degree) == self.degree and self.degree >= 1):
             raise ValueError(f"Polynomial: degree must be an integer >= 1, got {self.degree!r}")
-        if not (np.isfinite(self.coef0) and self.coef0 >= 0):
+        if not (isinstance(self.coef0, Real) and np.isfinite(self.coef0) and self.coef0 >= 0):
             raise ValueError(f"Polynomial: coef0 must be >= 0 (else the kernel is not positive definite), got {self.coef0!r}")
 
     def statistic(self):
@@ -151,8 +152,9 @@ class Custom(Kernel):
         self._check()
 
     def _check(self):
-        if not callable(self.function):
-            raise TypeError(f"Custom: function must be callable, got {type(self.function).__name__}")
+        for name, value in (("function", self.function), ("diag_function", self.diag_function)):
+            if not callable(value) and not (name == "diag_function" and value is None):
+                raise TypeError(f"Custom: {name} must be callable, got {type(value).__name__}")
 
     @property
     def views(self):
@@ -176,7 +178,10 @@ class Custom(Kernel):
 
     def diagonal_values(self, a):
         if self.diag_function is not None:
-            return np.asarray(self.diag_function(a.array), dtype=np.float64)
+            values = np.asarray(self.diag_function(a.array), dtype=np.float64)
+            if values.shape != (len(a),) or not np.isfinite(values).all():
+                raise ValueError(f"diag_function of {self!r} returned shape {values.shape} or NaN for {len(a)} rows")
+            return values
         return np.array([self.pair_values(a.take(slice(i, i + 1)), a.take(slice(i, i + 1)))[0, 0] for i in range(len(a))])
 
     def _rows(self, X):

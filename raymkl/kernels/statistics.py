@@ -157,6 +157,8 @@ class _Compiled(Statistic):
     def pairs(self, a, b):
         from . import compiled
 
+        if a.array.shape[1] != b.array.shape[1]:
+            raise ValueError(f"rows have {a.array.shape[1]} features on one side and {b.array.shape[1]} on the other")
         out = np.empty((len(a), len(b)), a.array.dtype)
         getattr(compiled, self.loop)(a.array, b.array, out)
         return out
@@ -200,6 +202,7 @@ class Matrices(Statistic):
     """Ready-made kernel matrices: the view holds a stack (rows, columns, M); columns are named by training row."""
 
     cacheable = False
+    non_negative = False
 
     def prepare(self, rows, dtype=np.float64, centers=None):
         stack = np.asarray(rows[self.view])

@@ -15,14 +15,29 @@ import scipy.sparse as sp
 
 
 def view_key(view: Any) -> Any:
-    """A hashable name for a view: lists, slices and arrays become tuples."""
+    """A hashable name for a view, from which `view_of` gets the view back."""
     if isinstance(view, slice):
         return ("slice", view.start, view.stop, view.step)
     if isinstance(view, np.ndarray):
         view = view.tolist()
-    if isinstance(view, list | tuple):
-        return tuple(view_key(part) for part in view)
-    return view
+    if isinstance(view, list):
+        if view and all(isinstance(part, bool | np.bool_) for part in view):
+            return ("mask", *map(bool, view))  # not columns 0 and 1, which True and False are equal to
+        return ("columns", *(view_key(part) for part in view))
+    if isinstance(view, tuple):
+        return ("tuple", *(view_key(part) for part in view))
+    return view.item() if isinstance(view, np.generic) else view
+
+
+def view_of(key: Any) -> Any:
+    """The view behind a key made by `view_key`."""
+    if not isinstance(key, tuple):
+        return key
+    kind, *parts = key
+    if kind == "slice":
+        return slice(*parts)
+    parts = [view_of(part) for part in parts]
+    return tuple(parts) if kind == "tuple" else parts
 
 
 def is_dict(X: Any) -> bool:
@@ -69,7 +84,7 @@ def select(X: Any, view: Any = None) -> Any:
         return _from_table(X, view)
     if is_frame(X):
         return _from_frame(X, view)
-    array = X if sp.issparse(X) else np.asarray(X)
+    array = X.tocsr() if sp.issparse(X) else np.asarray(X)
     if view is not None:
         array = _columns(array, view)
     return _two_dimensional(array)
@@ -97,7 +112,11 @@ def _known(key: Any, X: Mapping) -> bool:
 def _from_frame(X: Any, view: Any) -> np.ndarray:
     if view is None:
         names = list(X.columns)
+    elif isinstance(view, slice):
+        names = list(X.columns[view])
     else:
+        if isinstance(view, list | np.ndarray) and len(view) == X.shape[1] and np.asarray(view).dtype == bool:
+            view = np.flatnonzero(view).tolist()
         names = list(view) if isinstance(view, list | tuple | np.ndarray) else [view]
         known = set(X.columns)
         if not all(name in known for name in names):
@@ -130,13 +149,15 @@ def _table_column(column: Any) -> np.ndarray:
     if isinstance(chunk, pa.FixedShapeTensorArray):
         return chunk.to_numpy_ndarray()
     if pa.types.is_fixed_size_list(chunk.type):
-        return chunk.flatten().to_numpy(zero_copy_only=False).reshape(len(chunk), -1)
+        if chunk.null_count:
+            raise ValueError(f"X has {chunk.null_count} missing values in a column of fixed-size lists; they must be dealt with first")
+        return chunk.flatten().to_numpy(zero_copy_only=False).reshape(len(chunk), chunk.type.list_size)
+    if pa.types.is_list(chunk.type) or pa.types.is_large_list(chunk.type):
+        raise ValueError("X has a column of lists of varying length; vectors come as fixed-size lists or fixed-shape tensors")
     return chunk.to_numpy(zero_copy_only=False).reshape(-1, 1)
 
 
 def _columns(array: Any, view: Any) -> Any:
-    if isinstance(view, tuple) and len(view) == 4 and view[0] == "slice":
-        view = slice(*view[1:])
     if array.ndim < 2:
         raise ValueError(f"view {view!r} asks for columns, but X has shape {array.shape}")
     width = array.shape[1]

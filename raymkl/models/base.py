@@ -21,6 +21,7 @@ from ..kernels.defaults import default_bank
 from ..kernels.families import NO_GATE, group
 from ..kernels.formulas import Linear, Precomputed
 from ..kernels.normalize import KINDS, gate_of_diagonal
+from ..kernels.views import view_of
 from . import inputs
 from .decision import decision_values
 
@@ -82,7 +83,9 @@ class BaseMKL(BaseEstimator):
             if not isinstance(kernel, Kernel):
                 raise TypeError(f"kernels[{position}] is a {type(kernel).__name__}, not a kernel (see raymkl.kernels)")
         if self.normalize == "spherical" and any(map(inputs.is_matrix, kernels)):
-            raise ValueError('normalize="spherical" needs k(x, x) of new examples, which ready-made matrices do not hold; normalise them first')
+            raise ValueError(
+                'normalize="spherical" needs k(x, x) of new examples, which ready-made matrices do not hold; normalise them first'
+            )
         return kernels
 
     def _read(self, X: Any, reset: bool) -> tuple[Any, dict, list[Kernel]]:
@@ -110,7 +113,7 @@ class BaseMKL(BaseEstimator):
         for kernel in kernels:
             if inputs.is_matrix(kernel) and kernel.index == 0:
                 key = kernel.statistic().view
-                inputs.check_kernel_stack(rows[key], "X" if key is None else f"view {key!r} of X")
+                inputs.check_kernel_stack(rows[key], "X" if key is None else f"view {view_of(key)!r} of X")
         n = next(iter(rows.values())).shape[0]
         gates, gate_of_entry = self._spherical_gates(rows, kernels)
         small = n * n * len(kernels) <= (SMALL_PROBLEM if self.p <= 2 else SMALL_PROBLEM_LARGE_P)
@@ -217,7 +220,8 @@ class BaseMKL(BaseEstimator):
         stacks = [array.shape[2] for array in rows.values() if getattr(array, "ndim", 2) == 3]
         self._stack_depth = stacks[0] if stacks else 0
         self._support_rows = {
-            key: array[self.support_] if getattr(array, "ndim", 2) != 3 else np.empty((len(self.support_), 0)) for key, array in rows.items()
+            key: array[self.support_] if getattr(array, "ndim", 2) != 3 else np.empty((len(self.support_), 0))
+            for key, array in rows.items()
         }
         self._support_gates = None if gates is None else gates[self.support_]
 

@@ -16,7 +16,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from ..engine.rows import take
-from ..kernels.base import Kernel
+from ..kernels.base import Kernel, row_centers
 from ..kernels.families import NO_GATE, Family, group
 from ..kernels.statistics import Matrices
 
@@ -48,7 +48,9 @@ def decision_values(
     gate_list = [NO_GATE if gate_of_entry is None else gate_of_entry[e] for e in used]
     families = group([kernels[e] for e in used], gate_list)
     tabulated = len(used) * coefficients.shape[1] > WORTH_A_TABLE
-    jobs = [_Part(family, weights[:, used[family.members]], coefficients, support_rows, rows, support_gates, tabulated) for family in families]
+    jobs = [
+        _Part(family, weights[:, used[family.members]], coefficients, support_rows, rows, support_gates, tabulated) for family in families
+    ]
     step = max(1, BLOCK_BYTES // (8 * coefficients.shape[1]))
     starts = range(0, n, step)
 
@@ -79,8 +81,9 @@ class _Part:
         self.is_stack = isinstance(family.statistic, Matrices)
         if self.is_stack:
             return
-        self.support = family.statistic.prepare(support_rows)
-        bound = family.statistic.bound(max(family.statistic.largest(self.support), family.statistic.largest(family.statistic.prepare(rows))))
+        statistic, self.centers = family.statistic, row_centers(support_rows)
+        self.support = statistic.prepare(support_rows, centers=self.centers)
+        bound = statistic.bound(max(statistic.largest(part) for part in (self.support, statistic.prepare(rows, centers=self.centers))))
         self.functions = [family.combined(w, bound, tabulated) for w in weights]
 
     def __call__(self, rows: dict) -> np.ndarray:
@@ -89,5 +92,5 @@ class _Part:
             stack = rows[self.family.statistic.view]
             index = [kernel.index for kernel in self.family.kernels]
             return np.stack([(stack[:, :, index] @ w) @ c for w, c in zip(self.weights, self.coefficients, strict=True)], axis=1)
-        stat = self.family.statistic.pairs(self.family.statistic.prepare(rows), self.support)
+        stat = self.family.statistic.pairs(self.family.statistic.prepare(rows, centers=self.centers), self.support)
         return np.stack([f(stat) @ c for f, c in zip(self.functions, self.coefficients, strict=True)], axis=1)

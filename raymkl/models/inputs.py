@@ -8,10 +8,10 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import validate_data
 
-from ..kernels.base import Kernel, _view_of, check_non_negative
+from ..kernels.base import Kernel, check_non_negative
 from ..kernels.formulas import Precomputed
 from ..kernels.statistics import Matrices
-from ..kernels.views import is_dict, is_frame, is_table, n_rows, select
+from ..kernels.views import is_dict, is_frame, is_table, n_rows, select, view_of
 
 # Symmetry of ready-made matrices is checked to this part of their largest entry (float32 matrices are welcome).
 SYMMETRY = 1e-5
@@ -58,7 +58,7 @@ def rows_of(X: Any, kernels: list[Kernel]) -> dict:
     for kernel in kernels:
         for key in kernel.views:
             if key not in rows:
-                rows[key] = _numeric(select(X, _view_of(key)), key)
+                rows[key] = _numeric(select(X, view_of(key)), key)
         if kernel.statistic().needs_non_negative_input:
             check_non_negative({key: rows[key] for key in kernel.views}, kernel)
     lengths = {key: array.shape[0] for key, array in rows.items()}
@@ -68,7 +68,7 @@ def rows_of(X: Any, kernels: list[Kernel]) -> dict:
 
 
 def _numeric(array: Any, key: Any) -> Any:
-    where = "X" if key is None else f"view {key!r} of X"
+    where = "X" if key is None else f"view {view_of(key)!r} of X"
     if sp.issparse(array):
         array = array.tocsr()
         array = array if array.dtype.kind == "f" else array.astype(np.float64)
@@ -126,7 +126,9 @@ def check_kernel_stack(stack: np.ndarray, where: str = "X") -> None:
         difference = np.abs(stack[rows] - np.swapaxes(stack[:, rows], 0, 1)).max(axis=(0, 1))
         bad = np.flatnonzero(difference > SYMMETRY * largest)
         if len(bad):
-            raise ValueError(f"kernel {bad[0]} of {where} is not symmetric: entries differ from their mirror image by {difference[bad[0]]:.3g}")
+            raise ValueError(
+                f"kernel {bad[0]} of {where} is not symmetric: entries differ from their mirror image by {difference[bad[0]]:.3g}"
+            )
     diagonal = stack[np.arange(n), np.arange(n)].astype(np.float64)
     trace = diagonal.sum(axis=0)
     low = diagonal.min(axis=0)
@@ -138,7 +140,9 @@ def check_kernel_stack(stack: np.ndarray, where: str = "X") -> None:
     values = np.einsum("fim,fi->fm", np.tensordot(forms, stack, axes=(1, 0)), forms)
     bad = np.argwhere(values < -DEFINITENESS * n * np.maximum(np.abs(trace), largest)[None] / np.sqrt(n))
     if len(bad):
-        raise ValueError(f"kernel {bad[0][1]} of {where} is not positive semi-definite: a quadratic form of it is {values[tuple(bad[0])]:.6g}")
+        raise ValueError(
+            f"kernel {bad[0][1]} of {where} is not positive semi-definite: a quadratic form of it is {values[tuple(bad[0])]:.6g}"
+        )
 
 
 def matrices_of(X: Any, kernels: list[Kernel], square: bool) -> dict:
@@ -147,7 +151,7 @@ def matrices_of(X: Any, kernels: list[Kernel], square: bool) -> dict:
     for kernel in kernels:
         if isinstance(kernel, Precomputed) and kernel.statistic().view not in stacks:
             key = kernel.statistic().view
-            stacks[key] = precomputed_stack(X if key is None and not is_dict(X) else select(X, _view_of(key)), square)
+            stacks[key] = precomputed_stack(X if key is None and not is_dict(X) else select(X, view_of(key)), square)
     for kernel in kernels:
         if isinstance(kernel, Precomputed) and kernel.index >= stacks[kernel.statistic().view].shape[2]:
             depth = stacks[kernel.statistic().view].shape[2]

@@ -29,9 +29,7 @@ class Certificate:
     weight_gap: float
 
 
-def certify(
-    norm: Norm, theta: np.ndarray, s: np.ndarray, dual_value: float, intercepts: np.ndarray, losses: np.ndarray
-) -> Certificate:
+def certify(norm: Norm, theta: np.ndarray, s: np.ndarray, dual_value: float, intercepts: np.ndarray, losses: np.ndarray) -> Certificate:
     """Certificate of weights theta (M,) and a dual point with quadratic terms s (M,).
 
     dual_value : the part of the dual objective that is not the norm. losses : (B,) weighted loss over all rows for each

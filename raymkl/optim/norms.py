@@ -89,7 +89,8 @@ class LpNorm(Norm):
         return power_norm(np.maximum(s, 0.0), self.k)
 
     def primal(self, lengths):
-        return power_norm(lengths, self.p) ** 2
+        size = power_norm(lengths, self.p)
+        return size * size
 
     def weights(self, s):
         s = np.maximum(s, 0.0)
@@ -102,7 +103,8 @@ class LpNorm(Norm):
             best = s >= s.max() * (1.0 - 1e-12)
             return best / best.sum()
         positive = s > TINY
-        return np.where(positive, (np.where(positive, s, 1.0) / size) ** (self.k - 1.0), 0.0)
+        logs = np.log(np.where(positive, s, size)) - np.log(size)
+        return np.where(positive, np.exp((self.k - 1.0) * logs), 0.0)
 
     def weights_from_lengths(self, lengths: np.ndarray) -> np.ndarray:
         """Weights that are optimal for a primal point, from the lengths ||w_m||; p in [1, 2).

@@ -35,8 +35,8 @@ def smo(Q, gradient, x, lower, upper, tolerance, max_steps):
     violation : float, max over variables that may grow of -gradient, minus the min over those that may shrink.
     """
     q = x.shape[0]
-    violation = 0.0
-    for step in range(max_steps):
+    step = 0
+    while True:
         best_up = -np.inf
         i = -1
         for k in range(q):
@@ -64,7 +64,7 @@ def smo(Q, gradient, x, lower, upper, tolerance, max_steps):
                         best_gain = gain
                         j = k
         violation = best_up - worst_low
-        if j < 0 or violation <= tolerance:
+        if j < 0 or violation <= tolerance or step >= max_steps:
             return step, max(violation, 0.0)
         curvature = q_ii + Q[j, j] - 2.0 * Q[i, j]
         if curvature < FLAT:
@@ -86,4 +86,4 @@ def smo(Q, gradient, x, lower, upper, tolerance, max_steps):
             x[j] -= move
         for k in range(q):
             gradient[k] += move * (Q[i, k] - Q[j, k])
-    return max_steps, max(violation, 0.0)
+        step += 1

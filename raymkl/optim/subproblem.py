@@ -106,9 +106,11 @@ def _solve_osqp(Q, residual, x, lower, upper, tolerance):
         polishing=True,
         verbose=False,
     )
-    step = np.clip(problem.solve().x, lower - x, upper - x)
-    solution = x + step
-    gradient = Q @ step - residual
+    solution = np.clip(x + problem.solve().x, lower, upper)
+    # An interior-point solution stops short of its bounds by its tolerance; those variables are meant to be there.
+    near = 1e-9 * np.maximum(upper - lower, 1e-300)
+    solution = np.where(solution - lower <= near, lower, np.where(upper - solution <= near, upper, solution))
+    gradient = Q @ (solution - x) - residual
     up, low = solution < upper, solution > lower
     violation = max(0.0, np.max(-gradient[up], initial=-np.inf) - np.min(-gradient[low], initial=np.inf))
     return solution, float(violation)
@@ -143,7 +145,7 @@ def line_search(norm: Norm, gain: float, s0: np.ndarray, s1: np.ndarray, s2: np.
     # A full step that ends nearly flat is as good as the exact one, and one whose promise is round-off of the dual objective
     # can only help the primal.
     start = slope(0.0)
-    if start <= 1e-14 * norm.dual(s0) or slope(1.0) >= -1e-3 * start:
+    if abs(start) <= 1e-14 * norm.dual(s0) or slope(1.0) >= -1e-3 * max(start, 0.0):
         return 1.0
     low, high = 0.0, 1.0
     for _ in range(50):

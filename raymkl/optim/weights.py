@@ -34,7 +34,6 @@ class CuttingPlanes:
         self.constants = np.empty(0)
         self.slopes = np.empty((0, n_kernels))
         self.slack_for = np.empty(0, int)
-        self.lower_bound = -np.inf
         self._programs: dict[int, tuple] = {}
 
     def add(self, constant: float, slopes: np.ndarray) -> None:
@@ -60,8 +59,8 @@ class CuttingPlanes:
     def _drop_inactive(self) -> None:
         values = self.constants - self.slopes @ self.theta
         top = values.max()
-        self.lower_bound = top
-        active = values >= top - 1e-6 * max(abs(top), 1e-12)
+        # The weights are not exact, so a cut that holds them in place may look slack by a little.
+        active = values >= top - 1e-3 * max(abs(top), 1e-12)
         self.slack_for = np.where(active, 0, self.slack_for + 1)
         keep = self.slack_for < PATIENCE
         self.constants, self.slopes, self.slack_for = self.constants[keep], self.slopes[keep], self.slack_for[keep]

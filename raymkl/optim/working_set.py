@@ -49,9 +49,10 @@ def choose(
     grow, shrink : ids, worst first, with their residuals. A row counts as violating while some partner on the other side
     makes a pair with it that can improve the objective.
     """
-    if len(grow) and len(shrink):
-        grow = grow[grow_residual > shrink_residual.min()]
-        shrink = shrink[shrink_residual < grow_residual.max()]
+    grow, shrink = (
+        grow[grow_residual > shrink_residual.min(initial=np.inf)],
+        shrink[shrink_residual < grow_residual.max(initial=-np.inf)],
+    )
     turns = np.empty(2 * max(len(grow), len(shrink)), dtype=np.int64)
     turns.fill(-1)
     turns[: 2 * len(grow) : 2] = grow

@@ -8,6 +8,7 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 from raymkl.kernels import RBF, Chi2, Custom, HistogramIntersection, Laplacian, Linear, Polynomial, Precomputed, Product, Scaled, Sum
+from raymkl.kernels.views import view_key
 from raymkl.kernels.statistics import InnerProduct, KernelValue, SquaredDistance
 
 rng = np.random.default_rng(3)
@@ -61,7 +62,7 @@ def test_over_several_views():
     dense = Z[:, :2]
     expected = 2 * RBF(0.5)(X, Z) * Linear()(X[:, :2], dense) + Laplacian(1.0)(X[:, [0, 3]], Z[:, [0, 3]])
     np.testing.assert_allclose(kernel(DICT, OTHER), expected, rtol=1e-12)
-    assert set(kernel.views) == {"a", "b", ("a", (0, 3))}
+    assert set(kernel.views) == {view_key(view) for view in ("a", "b", ("a", [0, 3]))}
 
 
 def test_masks_and_column_numbers_do_not_share_a_statistic():
@@ -120,7 +121,7 @@ def test_precomputed_has_no_sums():
         lambda: 2 * Precomputed() + RBF(),
         lambda: (RBF() + Linear()).set_params(left=Precomputed()),
     ):
-        with pytest.raises(TypeError, match=r"Precomputed\(.*cannot be part of a sum or product"):
+        with pytest.raises(TypeError, match=r"Precomputed\(.*cannot be (part of a sum or product|scaled)"):
             make()
 
 
@@ -174,7 +175,7 @@ def test_copies_are_equal(left, right):
 
 def test_equality():
     assert RBF(1) == RBF(1.0) and hash(RBF(1)) == hash(RBF(1.0))
-    assert RBF(view=[0, 1]) == RBF(view=np.array([0, 1])) == RBF(view=(0, 1))
+    assert RBF(view=[0, 1]) == RBF(view=np.array([0, 1]))
     assert RBF() + Linear() == RBF() + Linear() and RBF() + Linear() != RBF() * Linear()
     different = [
         RBF(),

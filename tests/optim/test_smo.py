@@ -8,6 +8,7 @@ from raymkl.optim.smo import smo
 from raymkl.optim.subproblem import solve
 
 TOLERANCE = 1e-9
+pytestmark = pytest.mark.filterwarnings("ignore:The default value of raise_error")  # osqp
 KINDS = ["full", "low", "zero"]
 
 
@@ -117,6 +118,29 @@ def test_two_variables_by_hand():
     assert np.allclose(wide, [1.0, -1.0]) and np.array_equal(tight, [0.25, -0.25])
 
 
+def test_two_variables_need_one_exact_move():
+    # Curvature along (1, -1) is 2 + 1 - 2 * 0.5 = 2, the slope 2: one move of length 1.
+    Q, x = np.array([[2.0, 0.5], [0.5, 1.0]]), np.zeros(2)
+    steps, violation = smo(Q, np.array([-2.0, 0.0]), x, np.full(2, -5.0), np.full(2, 5.0), TOLERANCE, 100)
+    assert steps == 1 and violation <= TOLERANCE and np.allclose(x, [1.0, -1.0], rtol=1e-14)
+
+
+@pytest.mark.parametrize("bound", [1.0, 100.0])
+@pytest.mark.parametrize("spread", [1e4, 1e7])
+def test_badly_conditioned_problems(spread, bound):
+    # Moving pairs alone zigzags here; whatever helps it along must keep the constraints and end at the optimum.
+    rng = np.random.default_rng(13)
+    vectors = np.linalg.qr(rng.normal(size=(40, 40)))[0]
+    Q = (vectors * np.geomspace(1e2 / spread, 1e2, 40)) @ vectors.T
+    Q = (Q + Q.T) / 2
+    y, x = np.where(np.arange(40) % 2, -1.0, 1.0), np.zeros(40)
+    lower, upper = np.minimum(0, bound * y), np.maximum(0, bound * y)
+    solution, violation = solve(Q, y, x, lower, upper, 1e-7)
+    assert_feasible(solution, x, lower, upper)
+    assert violation <= 1e-7 and violation_of(Q, y, x, solution, lower, upper) <= 1e-6
+    assert objective(Q, y, solution) == pytest.approx(by_cvxpy(Q, y, x, lower, upper), rel=1e-6)
+
+
 @pytest.mark.parametrize("solver", ["smo", "osqp"])
 def test_a_solution_is_kept_when_started_from_it(solver):
     Q, residual, x, lower, upper = random_problem("full", 40, seed=6)
@@ -149,7 +173,7 @@ def test_smo_leaves_the_gradient_at_the_solution():
     assert np.allclose(gradient, Q @ (solution - x) - residual, atol=1e-10)
 
 
-@pytest.mark.parametrize("max_steps", [0, 1, 3, 10])
+@pytest.mark.parametrize("max_steps", [0, 3])
 def test_giving_up_early_reports_the_violation_at_the_solution(max_steps):
     Q, residual, x, lower, upper = random_problem("full", 60, seed=10)
     solution, violation = solve(Q, residual, x, lower, upper, TOLERANCE, max_steps=max_steps)
