@@ -7,6 +7,7 @@ Dense views are fixed-shape tensor columns and are read without a copy; sparse v
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -92,4 +93,4 @@ def concatenate(parts: Sequence[Mapping]) -> dict:
 def split_bounds(n: int, parts: int) -> list[tuple[int, int]]:
     """Contiguous ranges of rows, as even as possible; later ones may be empty."""
     edges = np.linspace(0, n, parts + 1).round().astype(int)
-    return [(int(a), int(b)) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    return [(int(a), int(b)) for a, b in pairwise(edges)]

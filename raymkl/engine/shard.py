@@ -11,6 +11,7 @@ a working set. The same class runs in a thread of this process and inside a Ray 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -157,8 +158,7 @@ class Shard:
             basis.accumulate(block, slots, weights, out, 0, self.n)
             return
         edges = np.linspace(0, self.n, self.threads + 1).astype(int)
-        parts = zip(edges[:-1], edges[1:], strict=True)
-        list(self.executor.map(lambda part: basis.accumulate(block, slots, weights, out, int(part[0]), int(part[1])), parts))
+        list(self.executor.map(lambda part: basis.accumulate(block, slots, weights, out, int(part[0]), int(part[1])), pairwise(edges)))
 
     def _advance_head(self, part: HeadRequest) -> HeadReply:
         h = part.head

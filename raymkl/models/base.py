@@ -256,7 +256,8 @@ class _Reporter:
         if row["seconds"] - self.last >= 1.0:
             self.last = row["seconds"]
             print(
-                f"[raymkl] {row['seconds']:7.1f} s  round {row['round']:4d}  gap {row['gap']:.2e}  support vectors {row['support_vectors']}  "
+                f"[raymkl] {row['seconds']:7.1f} s  round {row['round']:4d}  gap {row['gap']:.2e}  "
+                f"support vectors {row['support_vectors']}  "
                 f"cached {row['cached_columns']}/{row['cache_capacity']}",
                 file=sys.stderr,
                 flush=True,

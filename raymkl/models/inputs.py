@@ -119,7 +119,7 @@ def precomputed_stack(X: Any, square: bool) -> np.ndarray:
 
 def check_kernel_stack(stack: np.ndarray, where: str = "X") -> None:
     """Raise ValueError unless every matrix is symmetric and passes cheap tests of positive semi-definiteness."""
-    n, _, depth = stack.shape
+    n = len(stack)
     largest = np.abs(stack).max(axis=(0, 1)).astype(np.float64)
     for start in range(0, n, 256):
         rows = slice(start, start + 256)

@@ -119,8 +119,8 @@ def _solve_osqp(Q, residual, x, lower, upper, tolerance):
 def weight_response(norm: Norm, s: np.ndarray, g: np.ndarray, spread: np.ndarray, noise: np.ndarray | float = 0.0) -> np.ndarray | None:
     """The second part of the Hessian on the working set, (q, q), or None where there is none.
 
-    s : (M,) quadratic terms; those at or below `noise` are not trusted to pull the Hessian down. g : (q, R) gradients per basis function. spread : (M, R) coefficients of the kernels over the
-    basis functions, normalisation included.
+    s : (M,) quadratic terms; those at or below `noise` are not trusted to pull the Hessian down. g : (q, R) gradients per basis
+    function. spread : (M, R) coefficients of the kernels over the basis functions, normalisation included.
     """
     parts = norm.curvature(s)
     if parts is None:
