@@ -10,6 +10,7 @@ It knows pools only by `call_all` and `call_some`, so it runs the same in this p
 
 from __future__ import annotations
 
+import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from ..kernels.statistics import Matrices
 from ..optim.certificate import Certificate
 from .head_solver import HeadSolver, HeadSummary, Step, WorkingBlock
 from .messages import Head, HeadRequest, Problem, RoundRequest
+from .parallel import RowThreads
 from .plan import MemoryPlan, plan
 from .rows import concatenate, take
 
@@ -111,6 +113,8 @@ class Coordinator:
         self.store = RowStore()
         self.history: list[dict] = []
         self.blocks: dict[int, tuple] = {}
+        # Shards rest while the coordinator works, so it may use as many threads as there are cores.
+        self.threads = RowThreads(os.cpu_count() or 1)
         self.round = 0
 
     # -- setting up -------------------------------------------------------------------------------------------------
@@ -221,6 +225,7 @@ class Coordinator:
                 self.solvers[h].absorb(summary)
             self._record(active)
             steps = self._steps([h for h in active if not self.solvers[h].done])
+        self.threads.close()
         return [self._result(solver, factor) for solver, factor in zip(self.solvers, factors, strict=True)]
 
     def _starting_steps(self) -> dict[int, Step]:
@@ -304,11 +309,12 @@ class Coordinator:
         for family, basis in zip(self.problem.families, self.bases, strict=True):
             gate = None if family.gate == NO_GATE else self.problem.gates[ids, family.gate]
             parts.append((basis, blocks[self.statistics.index(family.statistic)], gate))
-        return WorkingBlock(parts)
+        return WorkingBlock(parts, self.threads)
 
-    @staticmethod
-    def _pair_block(statistic: Any, prepared: Any, ids: np.ndarray, previous: tuple | None, s: int) -> np.ndarray:
+    def _pair_block(self, statistic: Any, prepared: Any, ids: np.ndarray, previous: tuple | None, s: int) -> np.ndarray:
         """(q, q) statistics of a working set; pairs that were in the previous working set are copied from there."""
+        from ..kernels.compiled import copy_pairs
+
         if previous is None:
             stat = statistic.pairs(prepared, prepared)
         else:
@@ -316,11 +322,16 @@ class Coordinator:
             new = np.setdiff1d(np.arange(len(ids)), here, assume_unique=True)
             stat = np.empty((len(ids), len(ids)), previous[1][s].dtype)
             if len(common):
-                stat[np.ix_(here, here)] = previous[1][s][np.ix_(there, there)]
+                copy_pairs(previous[1][s], there, stat, here)
             if len(new):
-                rows = statistic.pairs(prepared.take(new), prepared)
-                stat[new] = rows
-                stat[:, new] = rows.T
+
+                def compute(start: int, stop: int) -> None:
+                    part = new[start:stop]
+                    rows = statistic.pairs(prepared.take(part), prepared)
+                    stat[part] = rows
+                    stat[:, part] = rows.T
+
+                self.threads.split(len(new), compute, cost=float(len(new)) * len(ids) * 100)
         np.fill_diagonal(stat, statistic.diagonal(prepared))
         return stat
 

@@ -23,6 +23,7 @@ from ..optim.subproblem import line_search, solve, weight_response
 from ..optim.weights import CuttingPlanes
 from ..optim.working_set import choose, merge
 from .messages import Head, HeadReply
+from .parallel import RowThreads
 
 # Dual exponents beyond this make the weights jump between kernels; the fixed point is calmer there.
 LARGEST_FOLLOWED_EXPONENT = 64.0
@@ -234,14 +235,11 @@ class HeadSolver:
             self._update_smoothing()
             self.theta = self._followed_weights() if self.s.max(initial=0.0) > 0 else self.theta
         residual = self.linear[ids] - gradients @ self.combination
-        Q = block.matrix(self.combination)
+        left = None
         if self.rule == "follow" and self.s.max(initial=0.0) > 0:
             smooth = self.s + self.smoothing
-            response = weight_response(
-                self.head.norm, np.where(self.used, smooth, smooth.max()), gradients, self.spread, 2.0 * self.smoothing
-            )
-            if response is not None:
-                Q += response
+            left = weight_response(self.head.norm, np.where(self.used, smooth, smooth.max()), gradients, self.spread, 2.0 * self.smoothing)
+        Q = block.hessian(self.combination, left, gradients)
         tolerance = max(INNER * self.violation, 1e-14)
         whole = len(ids) == self.n_active
         if whole or not np.isfinite(tolerance):
@@ -262,7 +260,8 @@ class HeadSolver:
             self.theta = self.head.norm.weights_from_lengths(self.theta * np.sqrt(self.s))
         self.a[ids] = moved
         self._place_intercepts(ids, self.linear[ids] - (gradients + t * change) @ self.combination)
-        return Step(ids, moved - x, moved)
+        changed = moved != x
+        return Step(ids[changed], (moved - x)[changed], moved[changed])
 
     def _place_intercepts(self, ids: np.ndarray, residual: np.ndarray) -> None:
         """Candidates for b around the value that the working set's optimality conditions ask for."""
@@ -276,19 +275,30 @@ class HeadSolver:
 class WorkingBlock:
     """Pair statistics among the rows of a working set, per family, with its basis and the gates of the rows."""
 
-    def __init__(self, parts: list[tuple]):
+    def __init__(self, parts: list[tuple], threads: RowThreads):
         """parts : per family (basis, stat (q, q) or stack (q, q, M), gate (q,) or None)."""
-        self.parts = parts
+        self.parts, self.threads = parts, threads
 
-    def matrix(self, combination: np.ndarray) -> np.ndarray:
-        """(q, q) sum_r combination[r] basis_r, gates applied: the combined kernel matrix."""
-        total, at = None, 0
+    def hessian(self, combination: np.ndarray, left: np.ndarray | None, right: np.ndarray | None) -> np.ndarray:
+        """(q, q) combined kernel matrix sum_r combination[r] basis_r, gates applied, plus left @ right.T where given."""
+        functions, at = [], 0
         for basis, stat, gate in self.parts:
-            values = basis.matrix(stat, combination[at : at + basis.rank])
-            if gate is not None:
-                values = gate[:, None] * values * gate
-            total = values if total is None else np.add(total, values, out=total)
+            functions.append((basis.function(combination[at : at + basis.rank]), stat, gate))
             at += basis.rank
+        q = len(self.parts[0][1])
+        total = np.empty((q, q))
+
+        def fill(start: int, stop: int) -> None:
+            rows = slice(start, stop)
+            for first, (function, stat, gate) in enumerate(functions):
+                values = function(stat[rows])
+                if gate is not None:
+                    values = gate[rows, None] * values * gate
+                total[rows] = values if first == 0 else total[rows] + values
+            if left is not None:
+                total[rows] += left[rows] @ right.T
+
+        self.threads.split(q, fill, cost=float(q) * q * 10)
         return total
 
     def change(self, delta: np.ndarray) -> np.ndarray:
@@ -296,6 +306,15 @@ class WorkingBlock:
         parts = []
         for basis, stat, gate in self.parts:
             out = np.zeros((len(delta), basis.rank))
-            basis.accumulate(stat, np.arange(len(delta)), delta if gate is None else delta * gate, out, 0, len(delta))
+            weights = delta if gate is None else delta * gate
+            changed = np.flatnonzero(weights)
+            if len(changed):
+                self.threads.split(
+                    len(delta),
+                    lambda start, stop, basis=basis, stat=stat, changed=changed, weights=weights, out=out: basis.accumulate(
+                        stat, changed, weights[changed], out, start, stop
+                    ),
+                    cost=float(len(delta)) * len(changed) * basis.rank,
+                )
             parts.append(out if gate is None else out * gate[:, None])
         return np.concatenate(parts, axis=1)

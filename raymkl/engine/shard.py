@@ -10,8 +10,6 @@ a working set. The same class runs in a thread of this process and inside a Ray 
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -23,10 +21,8 @@ from ..kernels.families import NO_GATE
 from ..kernels.statistics import Matrices, SquaredDistance
 from ..optim.working_set import evenly_spaced, violators
 from .messages import Head, HeadReply, HeadRequest, Problem, RoundReply, RoundRequest
+from .parallel import RowThreads
 from .rows import from_table, take
-
-# Below this many (row, column, function) updates a second thread costs more than it saves.
-WORTH_A_THREAD = 200_000
 
 
 class Shard:
@@ -40,8 +36,7 @@ class Shard:
         self.gates = None if problem.gates is None else problem.gates[first : first + self.n]
         self.statistics = list(dict.fromkeys(family.statistic for family in problem.families))
         self.family_statistic = [self.statistics.index(family.statistic) for family in problem.families]
-        self.threads = threads
-        self.executor = ThreadPoolExecutor(threads) if threads > 1 else None
+        self.threads = RowThreads(threads)
         self.prepared: list[Any] = []
         self.cache: list[np.ndarray | None] = []
         self.bases: list[Basis] = []
@@ -125,7 +120,7 @@ class Shard:
         if len(request.entering):
             for s, cache in enumerate(self.cache):
                 if cache is not None:
-                    cache[request.slots] = self._pairs(s, request.entering, request.rows)
+                    self._fill(s, cache, request)
         replies = [self._advance_head(part) for part in request.heads]
         wanted = [np.concatenate([reply.grow, reply.shrink]) for reply in replies]
         local = np.unique(np.concatenate([*wanted, np.empty(0, np.int64)])) - self.first
@@ -143,22 +138,28 @@ class Shard:
         statistic = self.statistics[s]
         if isinstance(statistic, Matrices):
             return self.prepared[s].array
-        columns = statistic.prepare(rows, self.problem.dtype, self.centers)
-        block = statistic.pairs(columns, self.prepared[s])
+        block = np.empty((len(ids), self.n), self.problem.dtype)
+        self._fill(s, block, RoundRequest(0, ids, np.arange(len(ids)), rows))
+        return block
+
+    def _fill(self, s: int, cache: np.ndarray, request: RoundRequest) -> None:
+        """Statistics of the entering columns, written to their slots."""
+        statistic, ids, slots = self.statistics[s], request.entering, np.array(request.slots)
+        columns = statistic.prepare(request.rows, self.problem.dtype, self.centers)
+        statistic.fill(columns, self.prepared[s], cache, slots)
         mine = np.flatnonzero((ids >= self.first) & (ids < self.first + self.n))
         if len(mine):
             # The statistic of a row with itself is known exactly; the pair formula only approximates it.
-            block[mine, ids[mine] - self.first] = statistic.diagonal(columns.take(mine))
-        return block
+            cache[slots[mine], ids[mine] - self.first] = statistic.diagonal(columns.take(mine))
 
     def _accumulate(self, basis: Basis, block: np.ndarray, slots: np.ndarray, weights: np.ndarray, out: np.ndarray) -> None:
         # Arrays out of Ray's object store are read-only, which compiled code counts as another type; copies of these two are tiny.
         slots, weights = np.array(slots), np.array(weights)
-        if self.executor is None or len(slots) * self.n * basis.rank < WORTH_A_THREAD:
-            basis.accumulate(block, slots, weights, out, 0, self.n)
-            return
-        edges = np.linspace(0, self.n, self.threads + 1).astype(int)
-        list(self.executor.map(lambda part: basis.accumulate(block, slots, weights, out, int(part[0]), int(part[1])), pairwise(edges)))
+        self.threads.split(
+            self.n,
+            lambda start, stop: basis.accumulate(block, slots, weights, out, start, stop),
+            cost=float(len(slots)) * self.n * basis.rank,
+        )
 
     def _advance_head(self, part: HeadRequest) -> HeadReply:
         h = part.head

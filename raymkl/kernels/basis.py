@@ -15,7 +15,7 @@ of R numbers, so a new weighting costs nothing, and the cost of a step grows wit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,9 +44,13 @@ class Basis:
         """
         raise TypeError(f"{type(self).__name__} accumulates nothing")
 
+    def function(self, combination: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+        """The function sum_r combination[r] * basis_r of blocks of statistics (any number of rows), float64."""
+        raise TypeError(f"{type(self).__name__} has no function")
+
     def matrix(self, stat: np.ndarray, combination: np.ndarray) -> np.ndarray:
-        """sum_r combination[r] * basis_r(stat), float64, of the shape of `stat`."""
-        raise TypeError(f"{type(self).__name__} has no matrix")
+        """sum_r combination[r] * basis_r(stat), float64, one value per pair."""
+        return self.function(combination)(stat)
 
 
 class TableBasis(Basis):
@@ -60,24 +64,39 @@ class TableBasis(Basis):
         rank = len(functions)
         from .compiled import LANES
 
-        self.table = np.zeros((len(grid), -(-rank // LANES) * LANES), np.float32)
+        self.table = aligned_zeros((len(grid), -(-rank // LANES) * LANES))
         self.table[:, :rank] = functions.T
         self.table.flags.writeable = False  # as it will be after a journey through Ray: one compiled version serves both
         self.shift = 23 - CELL_BITS
         self.first = int(np.float32(first_edge).view(np.int32))
 
     def accumulate(self, stat, slots, weights, out, start, stop):
-        from .compiled import accumulate_table
+        from .compiled import COLUMNS, accumulate_table
 
+        odd = -len(slots) % COLUMNS
+        if odd:
+            slots, weights = np.append(slots, np.repeat(slots[:1], odd)), np.append(weights, np.zeros(odd))
         accumulate_table(stat, slots, weights, self.table, self.shift, self.first, out, start, stop)
 
-    def matrix(self, stat, combination):
+    def function(self, combination):
         from .compiled import look_up_float32
 
-        line = self.table[:, : self.rank].astype(np.float64) @ combination
-        out = np.empty(stat.shape)
-        look_up_float32(stat, line, self.shift, self.first, out, 0, stat.shape[0])
-        return out
+        line = self.table[:, : self.rank] @ combination
+
+        def values(stat: np.ndarray) -> np.ndarray:
+            out = np.empty(stat.shape)
+            look_up_float32(np.ascontiguousarray(stat), line, self.shift, self.first, out, 0, stat.shape[0])
+            return out
+
+        return values
+
+
+def aligned_zeros(shape: tuple[int, int]) -> np.ndarray:
+    """float32 zeros that start at a cache line, so that a line of a table never straddles more of them than it must."""
+    size = 4 * shape[0] * shape[1]
+    buffer = np.zeros(size + 64, np.uint8)
+    start = -buffer.ctypes.data % 64
+    return buffer[start : start + size].view(np.float32).reshape(shape)
 
 
 def log_grid(profiles: Sequence[Any], bound: float, cell_bits: int) -> tuple[float, np.ndarray]:
@@ -156,10 +175,10 @@ class PowerBasis(Basis):
 
         accumulate_powers(stat, slots, weights, self.exponents, self.inverse_scale, out, start, stop)
 
-    def matrix(self, stat, combination):
+    def function(self, combination):
         dense = np.zeros(self.exponents[-1] + 1)
         dense[self.exponents] = combination
-        return np.polynomial.polynomial.polyval(stat.astype(np.float64) * self.inverse_scale, dense)
+        return lambda stat: np.polynomial.polynomial.polyval(stat.astype(np.float64) * self.inverse_scale, dense)
 
 
 class FormulaBasis(Basis):
@@ -174,13 +193,14 @@ class FormulaBasis(Basis):
         for r, profile in enumerate(self.profiles):
             out[start:stop, r] += weights @ profile(block)
 
-    def matrix(self, stat, combination):
-        stat = np.asarray(stat, np.float64)
-        total = np.zeros(stat.shape)
-        for weight, profile in zip(combination, self.profiles, strict=True):
-            if weight != 0:
-                total += weight * profile(stat)
-        return total
+    def function(self, combination):
+        used = [(weight, profile) for weight, profile in zip(combination, self.profiles, strict=True) if weight != 0]
+
+        def values(stat: np.ndarray) -> np.ndarray:
+            stat = np.asarray(stat, np.float64)
+            return sum((weight * profile(stat) for weight, profile in used), np.zeros(stat.shape))
+
+        return values
 
 
 class StackBasis(Basis):
@@ -195,5 +215,5 @@ class StackBasis(Basis):
 
         accumulate_stack(stat, slots, weights, out, start, stop)
 
-    def matrix(self, stat, combination):
-        return stat @ combination
+    def function(self, combination):
+        return lambda stat: stat @ combination

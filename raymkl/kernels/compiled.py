@@ -15,54 +15,68 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-# Rows of a table are padded to whole groups of this many float32 (one vector register, or two on narrow machines).
-LANES = 8
+# Rows of a table are padded to whole groups of this many float32: one register of AVX-512, two or four of narrower machines.
+LANES = 16
+# Columns added in one go, so that partial sums are loaded and stored once for all of them.
+COLUMNS = 4
 # Rows handled together: a few cache lines of statistics, whose partial sums stay in the first-level cache.
-TILE = 64
+TILE = 32
 # Partial sums run in float32 over this many columns, then move to float64.
 FLUSH = 256
 
 
 @intrinsic
-def _add_two_lines(typing_context, sums, sums_at, table, table_at, step, left, right):
-    """sums[at:at+LANES] += left * table[t:t+LANES] + right * table[t+step:t+step+LANES], as vector instructions.
+def _add_lines(typing_context, sums, sums_at, table, step, places, lefts, rights):
+    """sums[at:at+LANES] += sum_c lefts[c] * table[p_c:p_c+LANES] + rights[c] * table[p_c+step:p_c+step+LANES], as vectors.
 
-    Written out because the compiler cannot prove that the arrays do not overlap and would go lane by lane.
+    places, lefts, rights : tuples of COLUMNS numbers. Written out because the compiler cannot prove that the arrays do not overlap
+    and would go lane by lane.
     """
-    signature = types.void(sums, types.intp, table, types.intp, types.intp, types.float32, types.float32)
+    signature = types.void(sums, types.intp, table, types.intp, places, lefts, rights)
 
     def generate(context, builder, signature, arguments):
-        sums_value, sums_index, table_value, table_index, line, left_value, right_value = arguments
+        sums_value, sums_index, table_value, line, place_values, left_values, right_values = arguments
         vector = ir.VectorType(ir.FloatType(), LANES)
+        undefined = ir.Constant(vector, ir.Undefined)
+        zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
 
         def pointer(kind, value, index):
             data = context.make_array(kind)(context, builder, value).data
             return builder.bitcast(builder.gep(data, [index]), vector.as_pointer())
 
         def splat(scalar):
-            single = builder.insert_element(ir.Constant(vector, ir.Undefined), scalar, ir.IntType(32)(0))
-            order = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-            return builder.shuffle_vector(single, ir.Constant(vector, ir.Undefined), order)
+            return builder.shuffle_vector(builder.insert_element(undefined, scalar, ir.IntType(32)(0)), undefined, zeros)
 
         target = pointer(signature.args[0], sums_value, sums_index)
-        low = builder.load(pointer(signature.args[2], table_value, table_index), align=4)
-        high = builder.load(pointer(signature.args[2], table_value, builder.add(table_index, line)), align=4)
-        total = builder.load(target, align=4)
-        for weight, line_values in ((left_value, low), (right_value, high)):
-            product = builder.fmul(splat(weight), line_values, flags=("contract",))
-            total = builder.fadd(total, product, flags=("contract",))
-        builder.store(total, target, align=4)
+        # One running sum per column, added up at the end: a single one would wait for itself at every step.
+        totals = [builder.load(target, align=4)] + [None] * (COLUMNS - 1)
+        for column in range(COLUMNS):
+            place = builder.extract_value(place_values, column)
+            for weights, index in ((left_values, place), (right_values, builder.add(place, line))):
+                values = builder.load(pointer(signature.args[2], table_value, index), align=4)
+                product = builder.fmul(splat(builder.extract_value(weights, column)), values, flags=("contract",))
+                totals[column] = product if totals[column] is None else builder.fadd(totals[column], product, flags=("contract",))
+        while len(totals) > 1:
+            totals = [builder.fadd(a, b) for a, b in zip(totals[::2], totals[1::2], strict=True)]
+        builder.store(totals[0], target, align=4)
         return context.get_dummy_value()
 
     return signature, generate
+
+
+@njit(inline="always")
+def _locate(bits, first, top, mask, shift, one_cell):
+    """Cell of a statistic and how far into the cell it is; below the first cell and above the last the table is held constant."""
+    offset = min(max(np.int32(bits - first), np.int32(0)), top)
+    return np.intp(offset >> shift), np.float32(offset & mask) * one_cell
 
 
 @njit(cache=True, nogil=True)
 def accumulate_table(stat, slots, weights, table, shift, first, out, start, stop):
     """out[i, r] += sum_k weights[k] * basis_r(stat[slots[k], i]) for start <= i < stop, with float32 statistics.
 
-    stat : (n_slots, n_rows) float32, non-negative. slots, weights : (k,). table : (cells + 1, R padded) float32.
-    shift, first : bits dropped, and the bit pattern of the first cell. out : (n_rows, R) float64.
+    stat : (n_slots, n_rows) float32, non-negative. slots, weights : (k,), k a multiple of COLUMNS (pad with weight 0).
+    table : (cells + 1, R padded) float32. shift, first : bits dropped, and the bit pattern of the first cell. out : (n_rows, R) float64.
     """
     n_columns = slots.shape[0]
     padded = table.shape[1]
@@ -70,44 +84,72 @@ def accumulate_table(stat, slots, weights, table, shift, first, out, start, stop
     one_cell = np.float32(1.0) / np.float32(1 << shift)
     mask = np.int32((1 << shift) - 1)
     top = np.int32(((table.shape[0] - 2) << shift) + mask)
-    first = np.int32(first)
-    shift = np.int32(shift)
+    first, shift = np.int32(first), np.int32(shift)
     sums = np.zeros((TILE, padded), np.float32)
     bits = stat.view(np.int32)
     for base in range(start, stop, TILE):
         width = min(TILE, stop - base)
         for k_start in range(0, n_columns, FLUSH):
             sums[:, :] = np.float32(0.0)
-            for k in range(k_start, min(k_start + FLUSH, n_columns)):
-                line = bits[slots[k], base : base + width]
-                weight = np.float32(weights[k])
+            for k in range(k_start, min(k_start + FLUSH, n_columns), COLUMNS):
+                line0 = bits[slots[k], base : base + width]
+                line1 = bits[slots[k + 1], base : base + width]
+                line2 = bits[slots[k + 2], base : base + width]
+                line3 = bits[slots[k + 3], base : base + width]
+                weight0, weight1 = np.float32(weights[k]), np.float32(weights[k + 1])
+                weight2, weight3 = np.float32(weights[k + 2]), np.float32(weights[k + 3])
                 for u in range(width):
-                    # Below the first cell and above the last one the table is held constant.
-                    offset = min(max(np.int32(line[u] - first), np.int32(0)), top)
-                    right = weight * (np.float32(offset & mask) * one_cell)
-                    left = weight - right
-                    at = np.intp(offset >> shift) * padded
+                    cell0, fraction0 = _locate(line0[u], first, top, mask, shift, one_cell)
+                    cell1, fraction1 = _locate(line1[u], first, top, mask, shift, one_cell)
+                    cell2, fraction2 = _locate(line2[u], first, top, mask, shift, one_cell)
+                    cell3, fraction3 = _locate(line3[u], first, top, mask, shift, one_cell)
+                    right0, right1, right2, right3 = weight0 * fraction0, weight1 * fraction1, weight2 * fraction2, weight3 * fraction3
                     for g in range(0, padded, LANES):
-                        _add_two_lines(sums, u * padded + g, table, at + g, padded, left, right)
+                        _add_lines(
+                            sums,
+                            u * padded + g,
+                            table,
+                            padded,
+                            (cell0 * padded + g, cell1 * padded + g, cell2 * padded + g, cell3 * padded + g),
+                            (weight0 - right0, weight1 - right1, weight2 - right2, weight3 - right3),
+                            (right0, right1, right2, right3),
+                        )
             for u in range(width):
                 for r in range(rank):
                     out[base + u, r] += sums[u, r]
 
 
 @njit(cache=True, nogil=True)
+def finish_squared_distances(products, a_norms, b_norms, target, slots):
+    """target[slots[i], j] = max(0, a_norms[i] + b_norms[j] - 2 products[i, j])."""
+    for i in range(products.shape[0]):
+        line = target[slots[i]]
+        norm = a_norms[i]
+        for j in range(products.shape[1]):
+            value = norm + b_norms[j] - 2 * products[i, j]
+            line[j] = value if value > 0 else 0
+
+
+@njit(cache=True, nogil=True)
+def copy_pairs(source, there, target, here):
+    """target[here[i], here[j]] = source[there[i], there[j]] for all i, j."""
+    for i in range(len(here)):
+        for j in range(len(here)):
+            target[here[i], here[j]] = source[there[i], there[j]]
+
+
+@njit(cache=True, nogil=True)
 def look_up_float32(stat, table, shift, first, out, start, stop):
     """out[i, j] = interpolated table value of stat[i, j] for start <= i < stop. stat : float32, table : (cells + 1,)."""
     mask = np.int32((1 << shift) - 1)
-    one_cell = 1.0 / (1 << shift)
+    one_cell = np.float32(1.0) / np.float32(1 << shift)
     top = np.int32(((table.shape[0] - 2) << shift) + mask)
     first = np.int32(first)
     shift = np.int32(shift)
     bits = stat.view(np.int32)
     for i in range(start, stop):
         for j in range(stat.shape[1]):
-            offset = min(max(np.int32(bits[i, j] - first), np.int32(0)), top)
-            cell = offset >> shift
-            fraction = np.float64(offset & mask) * one_cell
+            cell, fraction = _locate(bits[i, j], first, top, mask, shift, one_cell)
             out[i, j] = table[cell] + fraction * (table[cell + 1] - table[cell])
 
 

@@ -24,6 +24,10 @@ import numpy as np
 import scipy.sparse as sp
 
 
+# Squared distances are finished (norms added) in portions of this size.
+PORTION_BYTES = 4 * 2**20
+
+
 @dataclass
 class Prepared:
     """Rows of one view, ready for `pairs`: `array` (n, d) dense or CSR, `extra` (n,) squared norms or None."""
@@ -58,6 +62,10 @@ class Statistic:
     def pairs(self, a: Prepared, b: Prepared) -> np.ndarray:
         """(len(a), len(b)) array of statistics, in the dtype of the prepared rows."""
         raise TypeError(f"{type(self).__name__} has no pairs")
+
+    def fill(self, a: Prepared, b: Prepared, cache: np.ndarray, slots: np.ndarray) -> None:
+        """cache[slots[i], j] = statistic of a_i and b_j. cache : (capacity, len(b))."""
+        cache[slots] = self.pairs(a, b)
 
     def diagonal(self, a: Prepared) -> np.ndarray:
         """(len(a),) statistics of each row with itself."""
@@ -115,11 +123,21 @@ class SquaredDistance(Statistic):
 
     def pairs(self, a, b):
         squares = _products(a.array, b.array)
-        dtype = squares.dtype
-        squares *= -2
-        squares += a.extra[:, None].astype(dtype)
-        squares += b.extra[None, :].astype(dtype)
-        return np.maximum(squares, 0, out=squares)
+        self._finish(squares, a, b, squares, np.arange(len(a)))
+        return squares
+
+    def fill(self, a, b, cache, slots):
+        # In portions that stay in the cache of the processor between the product and the finish.
+        step = max(1, PORTION_BYTES // max(1, 4 * len(b)))
+        for start in range(0, len(a), step):
+            part = a.take(slice(start, start + step))
+            self._finish(_products(part.array, b.array), part, b, cache, slots[start : start + step])
+
+    @staticmethod
+    def _finish(products, a, b, target, slots):
+        from .compiled import finish_squared_distances
+
+        finish_squared_distances(products, a.extra.astype(products.dtype), b.extra.astype(products.dtype), target, slots)
 
     def largest(self, a):
         return float(np.sqrt(a.extra.max())) if len(a) else 0.0

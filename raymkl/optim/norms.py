@@ -126,5 +126,7 @@ class LpNorm(Norm):
             return None
         s = np.maximum(s, TINY)
         size = self.dual(s)
-        t = (s / size) ** (self.k - 1.0)
-        return (self.k - 1.0) * t / s, (self.k - 1.0) / size, t
+        logs = np.log(s) - np.log(size)
+        with np.errstate(over="ignore"):
+            t = np.exp((self.k - 1.0) * logs)
+            return (self.k - 1.0) * t / s, (self.k - 1.0) / size, t

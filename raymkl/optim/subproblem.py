@@ -117,7 +117,7 @@ def _solve_osqp(Q, residual, x, lower, upper, tolerance):
 
 
 def weight_response(norm: Norm, s: np.ndarray, g: np.ndarray, spread: np.ndarray, noise: np.ndarray | float = 0.0) -> np.ndarray | None:
-    """The second part of the Hessian on the working set, (q, q), or None where there is none.
+    """The second part of the Hessian on the working set as a factor L (q, R), the part being L @ g.T; None where there is none.
 
     s : (M,) quadratic terms; those at or below `noise` are not trusted to pull the Hessian down. g : (q, R) gradients per basis
     function. spread : (M, R) coefficients of the kernels over the basis functions, normalisation included.
@@ -129,7 +129,7 @@ def weight_response(norm: Norm, s: np.ndarray, g: np.ndarray, spread: np.ndarray
     d = np.where((d < 0) & (s <= noise), 0.0, d)
     pull = spread.T @ t
     middle = (spread * d[:, None]).T @ spread - c * np.outer(pull, pull)
-    return (2.0 * (g @ middle)) @ g.T
+    return 2.0 * (g @ middle)
 
 
 def line_search(norm: Norm, gain: float, s0: np.ndarray, s1: np.ndarray, s2: np.ndarray, smoothing: np.ndarray | float = 0.0) -> float:

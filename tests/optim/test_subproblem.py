@@ -10,6 +10,11 @@ CURVED = [1.05, 4 / 3, 1.8, 3.0, 10.0, np.inf]
 ALL = [1.0, *CURVED, 2.0]
 
 
+def response_matrix(norm, s, g, spread):
+    """The second part of the Hessian, put together from its factor."""
+    return weight_response(norm, s, g, spread) @ g.T
+
+
 def random_kernels(rng, n_kernels, n_rows):
     factors = rng.normal(size=(n_kernels, n_rows, n_rows + 1)) * rng.uniform(0.3, 1.5, (n_kernels, 1, 1))
     return np.einsum("mij,mkj->mik", factors, factors)
@@ -112,7 +117,7 @@ def test_weight_response_is_the_rest_of_the_hessian(p, n_kernels):
     s = quadratic(kernels, a, a)
     hessian = numerical_hessian(lambda x: 0.5 * norm.dual(quadratic(kernels, x, x)), a)
     at_theta = np.einsum("m,mij->ij", norm.weights(s), kernels)
-    response = weight_response(norm, s, np.stack([K @ a for K in kernels], axis=1), np.eye(n_kernels))
+    response = response_matrix(norm, s, np.stack([K @ a for K in kernels], axis=1), np.eye(n_kernels))
     assert np.allclose(response, hessian - at_theta, atol=1e-5 * np.abs(hessian).max())
     # The dual penalty is convex, so the whole Hessian must not have a negative eigenvalue.
     assert np.linalg.eigvalsh(at_theta + response).min() >= -1e-9 * np.abs(hessian).max()
@@ -125,8 +130,8 @@ def test_weight_response_of_kernels_that_share_basis_functions(p):
     basis, spread, a, rows = random_kernels(rng, 3, 6), rng.uniform(0, 1, (4, 3)), rng.normal(size=6), np.array([0, 2, 5])
     kernels = np.einsum("mr,rij->mij", spread, basis)
     s = quadratic(kernels, a, a)
-    plain = weight_response(LpNorm(p), s, np.stack([K @ a for K in kernels], axis=1)[rows], np.eye(4))
-    shared = weight_response(LpNorm(p), s, np.stack([K @ a for K in basis], axis=1)[rows], spread)
+    plain = response_matrix(LpNorm(p), s, np.stack([K @ a for K in kernels], axis=1)[rows], np.eye(4))
+    shared = response_matrix(LpNorm(p), s, np.stack([K @ a for K in basis], axis=1)[rows], spread)
     assert shared.shape == (3, 3) and np.allclose(shared, plain, rtol=1e-9, atol=1e-12)
 
 
@@ -140,6 +145,6 @@ def test_weight_response_of_a_kernel_that_is_not_used_yet(p):
     # s_m = 0 means K_m a = 0; it must not disturb the others. (p > 2 asks for an infinite weight; the engine smooths s.)
     g = np.array([[1.0, 0.0, 0.5], [-2.0, 0.0, 1.0]])
     s = np.array([1.5, 0.0, 0.7])
-    with_zero = weight_response(LpNorm(p), s, g, np.eye(3))
-    without = weight_response(LpNorm(p), s[[0, 2]], g[:, [0, 2]], np.eye(2))
+    with_zero = response_matrix(LpNorm(p), s, g, np.eye(3))
+    without = response_matrix(LpNorm(p), s[[0, 2]], g[:, [0, 2]], np.eye(2))
     assert np.allclose(with_zero, without, rtol=1e-9)

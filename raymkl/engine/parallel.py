@@ -1,0 +1,34 @@
+"""Threads that share a loop over rows. Compiled loops and BLAS release the interpreter lock, so threads are enough."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+import numpy as np
+
+# Below this many elementary steps a second thread costs more than it saves.
+WORTH_A_THREAD = 200_000
+
+
+class RowThreads:
+    """Runs `work(start, stop)` over ranges of rows, one range per thread."""
+
+    def __init__(self, threads: int = 1):
+        self.threads = threads
+        self.executor = ThreadPoolExecutor(threads) if threads > 1 else None
+
+    def split(self, n: int, work: Callable[[int, int], None], cost: float = np.inf) -> None:
+        """Share n rows; with less than `WORTH_A_THREAD` of cost (elementary steps) the calling thread does it all."""
+        if self.executor is None or cost < WORTH_A_THREAD:
+            work(0, n)
+            return
+        edges = np.linspace(0, n, self.threads + 1).astype(int).tolist()
+        futures = [self.executor.submit(work, start, stop) for start, stop in pairwise(edges) if stop > start]
+        for future in futures:
+            future.result()
+
+    def close(self) -> None:
+        if self.executor is not None:
+            self.executor.shutdown()
