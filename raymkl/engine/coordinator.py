@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -74,24 +73,37 @@ class RowStore:
 
 
 class ColumnCache:
-    """Which column is in which slot of every shard's cache; the column unused for the longest time makes room."""
+    """Which column is in which slot of every shard's cache; the least useful columns make room for new ones."""
 
     def __init__(self, capacity: int):
         self.capacity = capacity
-        self.slot: OrderedDict[int, int] = OrderedDict()
+        self.slot: dict[int, int] = {}
+        self.owner = np.full(capacity, -1, np.int64)
+        self.last_used = np.zeros(capacity, np.int64)
+        self.clock = 0
 
-    def place(self, ids: np.ndarray) -> np.ndarray:
-        """Make room for the given ids; returns those that were not cached and must be computed."""
-        for i in ids.tolist():
-            if i in self.slot:
-                self.slot.move_to_end(i)
+    def place(self, ids: np.ndarray, in_use: np.ndarray | None = None) -> np.ndarray:
+        """Make room for the given ids; returns those that were not cached and must be computed.
+
+        in_use : (n,) mask of rows whose dual variable is not zero in some head. Columns of other rows go first, and among
+        equals the one unused for the longest time.
+        """
+        self.clock += 1
+        cached = [i for i in ids.tolist() if i in self.slot]
         missing = [i for i in ids.tolist() if i not in self.slot]
-        for i in missing:
-            if len(self.slot) < self.capacity:
-                self.slot[i] = len(self.slot)
-            else:
-                _, freed = self.slot.popitem(last=False)
-                self.slot[i] = freed
+        self.last_used[[self.slot[i] for i in cached]] = self.clock
+        free = np.flatnonzero(self.owner < 0)[: len(missing)]
+        if len(free) < len(missing):
+            taken = np.flatnonzero(self.owner >= 0)
+            useful = np.zeros(len(taken), bool) if in_use is None else in_use[self.owner[taken]]
+            order = np.lexsort((self.last_used[taken], useful, self.last_used[taken] == self.clock))
+            evicted = taken[order[: len(missing) - len(free)]]
+            for i in self.owner[evicted].tolist():
+                del self.slot[i]
+            free = np.concatenate([free, evicted])
+        self.owner[free] = missing
+        self.last_used[free] = self.clock
+        self.slot.update(zip(missing, free.tolist(), strict=True))
         return np.array(missing, np.int64)
 
     def slots(self, ids: np.ndarray) -> np.ndarray:
@@ -151,7 +163,7 @@ class Coordinator:
 
     def _open(self, n_heads: int) -> MemoryPlan:
         cached = sum(statistic.cacheable for statistic in self.statistics)
-        rows = max((b - a for a, b in self.pool.bounds), default=0)
+        rows = self.rows_per_shard = max((b - a for a, b in self.pool.bounds), default=0)
         item = np.dtype(self.problem.dtype).itemsize
         chosen = plan(
             rows, self.problem.n_rows, cached, item, self.spread.shape[1], n_heads, self.depth, self.budget, len(self.pool.bounds)
@@ -255,7 +267,9 @@ class Coordinator:
     def _call(self, active: list[int], steps: dict[int, Step]) -> list[HeadSummary]:
         touched = np.unique(np.concatenate([steps[h].ids for h in active])).astype(np.int64)
         cached = any(statistic.cacheable for statistic in self.statistics)
-        entering = self.cache.place(touched) if cached else np.empty(0, np.int64)
+        entering = np.empty(0, np.int64)
+        if cached:
+            entering = self.cache.place(touched, np.any([solver.a != 0 for solver in self.solvers], axis=0))
         requests = []
         for h in active:
             solver, step = self.solvers[h], steps[h]
@@ -362,6 +376,8 @@ class Coordinator:
                 "support_vectors": int(np.count_nonzero(solver.a)),
                 "cached_columns": len(self.cache.slot),
                 "cache_capacity": self.cache.capacity,
+                "rows_per_shard": self.rows_per_shard,
+                "expected_peak_bytes": self.plan.expected_peak,
             }
             self.history.append(row)
             if self.report is not None:

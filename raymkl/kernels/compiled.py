@@ -23,6 +23,8 @@ COLUMNS = 4
 TILE = 32
 # Partial sums run in float32 over this many columns, then move to float64.
 FLUSH = 256
+# Rows of one side that stay in the cache while the other side streams by, for statistics without a matrix product.
+FEATURE_TILE = 16
 
 
 @intrinsic
@@ -122,12 +124,12 @@ def accumulate_table(stat, slots, weights, table, shift, first, out, start, stop
 @njit(cache=True, nogil=True)
 def finish_squared_distances(products, a_norms, b_norms, target, slots):
     """target[slots[i], j] = max(0, a_norms[i] + b_norms[j] - 2 products[i, j])."""
+    zero, two = products.dtype.type(0), products.dtype.type(2)  # a plain 2 would turn float32 into float64
     for i in range(products.shape[0]):
         line = target[slots[i]]
         norm = a_norms[i]
         for j in range(products.shape[1]):
-            value = norm + b_norms[j] - 2 * products[i, j]
-            line[j] = value if value > 0 else 0
+            line[j] = max(norm + b_norms[j] - two * products[i, j], zero)
 
 
 @njit(cache=True, nogil=True)
@@ -203,34 +205,37 @@ def accumulate_stack(stack, columns, weights, out, start, stop):
 @njit(cache=True, nogil=True, fastmath=True)
 def l1_distances(A, B, out):
     """out[i, j] = sum_d |A[i, d] - B[j, d]|."""
-    for i in range(A.shape[0]):
+    for start in range(0, A.shape[0], FEATURE_TILE):
         for j in range(B.shape[0]):
-            total = A.dtype.type(0)
-            for d in range(A.shape[1]):
-                total += abs(A[i, d] - B[j, d])
-            out[i, j] = total
+            for i in range(start, min(start + FEATURE_TILE, A.shape[0])):
+                total = A.dtype.type(0)
+                for d in range(A.shape[1]):
+                    total += abs(A[i, d] - B[j, d])
+                out[i, j] = total
 
 
 @njit(cache=True, nogil=True, fastmath=True)
 def chi2_distances(A, B, out):
     """out[i, j] = sum_d (A[i, d] - B[j, d])^2 / (A[i, d] + B[j, d]), terms with a zero denominator left out."""
-    for i in range(A.shape[0]):
+    for start in range(0, A.shape[0], FEATURE_TILE):
         for j in range(B.shape[0]):
-            total = A.dtype.type(0)
-            for d in range(A.shape[1]):
-                both = A[i, d] + B[j, d]
-                if both > 0:
-                    difference = A[i, d] - B[j, d]
-                    total += difference * difference / both
-            out[i, j] = total
+            for i in range(start, min(start + FEATURE_TILE, A.shape[0])):
+                total = A.dtype.type(0)
+                for d in range(A.shape[1]):
+                    both = A[i, d] + B[j, d]
+                    if both > 0:
+                        difference = A[i, d] - B[j, d]
+                        total += difference * difference / both
+                out[i, j] = total
 
 
 @njit(cache=True, nogil=True, fastmath=True)
 def intersections(A, B, out):
     """out[i, j] = sum_d min(A[i, d], B[j, d])."""
-    for i in range(A.shape[0]):
+    for start in range(0, A.shape[0], FEATURE_TILE):
         for j in range(B.shape[0]):
-            total = A.dtype.type(0)
-            for d in range(A.shape[1]):
-                total += min(A[i, d], B[j, d])
-            out[i, j] = total
+            for i in range(start, min(start + FEATURE_TILE, A.shape[0])):
+                total = A.dtype.type(0)
+                for d in range(A.shape[1]):
+                    total += min(A[i, d], B[j, d])
+                out[i, j] = total

@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-
 # Squared distances are finished (norms added) in portions of this size.
 PORTION_BYTES = 4 * 2**20
 

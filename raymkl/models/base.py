@@ -253,6 +253,12 @@ class _Reporter:
         self.last = -np.inf
 
     def __call__(self, row: dict) -> None:
+        if self.last == -np.inf:
+            print(
+                f"[raymkl] memory plan: {row['rows_per_shard']} rows per shard, {row['cache_capacity']} columns cached, "
+                f"at most {row['expected_peak_bytes'] / 2**20:.0f} MiB per shard",
+                file=sys.stderr,
+            )
         if row["seconds"] - self.last >= 1.0:
             self.last = row["seconds"]
             print(

@@ -228,5 +228,5 @@ def test_stack_of_matrices(dtype):
 def test_the_base_class_says_what_is_missing():
     with pytest.raises(TypeError, match="Basis accumulates nothing"):
         Basis().accumulate(DISTANCES, np.arange(1), np.ones(1), np.zeros((1, 1)), 0, 1)
-    with pytest.raises(TypeError, match="Basis has no matrix"):
+    with pytest.raises(TypeError, match="Basis has no function"):
         Basis().matrix(DISTANCES, np.ones(1))
