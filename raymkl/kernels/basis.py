@@ -26,6 +26,8 @@ CELL_BITS = 8
 SPAN_ERROR = 3e-7
 # Kernel banks larger than this are spanned through a sketch, which costs less than a full decomposition.
 SKETCH_SIZE = 64
+# Kernels evaluated on a whole grid at once.
+CHUNK = 256
 
 
 class Basis:
@@ -59,8 +61,7 @@ class TableBasis(Basis):
     def __init__(self, profiles: Sequence[Any], bound: float):
         """profiles : functions of the statistic, one per kernel. bound : largest statistic that occurs."""
         first_edge, grid = log_grid(profiles, bound, CELL_BITS)
-        values = np.stack([np.asarray(profile(grid), np.float64) for profile in profiles])
-        functions, self.coefficients = span(values)
+        functions, self.coefficients = span(profiles, grid)
         rank = len(functions)
         from .compiled import LANES
 
@@ -124,36 +125,51 @@ def log_grid(profiles: Sequence[Any], bound: float, cell_bits: int) -> tuple[flo
     return first_edge, grid
 
 
-def span(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Few functions that span many: values (M, B) = coefficients (M, R) @ functions (R, B) to SPAN_ERROR of each row's maximum."""
-    scale = np.abs(values).max(axis=1)
+def span(profiles: Sequence[Any], grid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Few functions that span many: profile_m(grid) (M, B) = coefficients (M, R) @ functions (R, B).
+
+    To SPAN_ERROR of each profile's largest value; B is the number of grid points.
+    """
+    # The profiles are smooth on the grid, so every eighth point tells which combinations are needed.
+    coarse = _values(profiles, grid[::8])
+    scale = np.abs(coarse).max(axis=1)
     scale[scale == 0] = 1.0
-    unit = values / scale[:, None]
-    if len(unit) == 1:
-        return unit, scale[:, None]
-    # The functions are smooth on the grid, so every eighth point tells which combinations are needed.
-    coarse = np.ascontiguousarray(unit[:, ::8])
-    for size in (SKETCH_SIZE, 4 * SKETCH_SIZE, len(unit)):
+    if len(coarse) == 1:
+        return _values(profiles, grid) / scale[:, None], scale[:, None]
+    coarse /= scale[:, None]
+    for size in (SKETCH_SIZE, 4 * SKETCH_SIZE, len(coarse)):
         candidates = coarse
-        if len(unit) > size:
+        if len(coarse) > size:
             # Singular values fall off exponentially, so a sketch keeps all that matters. The mixing is a fixed cosine pattern
             # rather than random numbers: equal input gives equal bits.
-            angle = np.outer(np.arange(size) + 0.5, np.arange(len(unit)) + 0.5)
-            candidates = np.cos(angle * np.pi / len(unit)) @ coarse
+            angle = np.outer(np.arange(size) + 0.5, np.arange(len(coarse)) + 0.5)
+            candidates = np.cos(angle * np.pi / len(coarse)) @ coarse
         axes = np.linalg.svd(candidates, full_matrices=False)[2]
         left = np.linalg.svd(coarse @ axes.T, full_matrices=False)[0]
         # Functions carry the singular values and coefficients stay of order one, so that float32 tables lose nothing.
-        left *= np.sqrt(len(unit))
-        residual, rank = coarse.copy(), 0
-        while rank < left.shape[1] and np.abs(residual).max() > SPAN_ERROR:
-            residual -= np.outer(left[:, rank], left[:, rank] @ coarse / len(unit))
-            rank += 1
-        if np.abs(residual).max() <= SPAN_ERROR:
-            rank = max(rank, 1)
-            return left[:, :rank].T @ unit / len(unit), left[:, :rank] * scale[:, None]
-        if size >= len(unit):
+        left *= np.sqrt(len(coarse))
+        inner = left.T @ coarse / len(coarse)
+
+        def error(rank: int, left: np.ndarray = left, inner: np.ndarray = inner) -> float:
+            return float(np.abs(coarse - left[:, :rank] @ inner[:rank]).max())
+
+        if error(len(inner)) <= SPAN_ERROR:
+            low, rank = 0, len(inner)  # the smallest rank that is good enough, by bisection
+            while rank - low > 1:
+                middle = (low + rank) // 2
+                low, rank = (low, middle) if error(middle) <= SPAN_ERROR else (middle, rank)
+            functions = np.zeros((rank, len(grid)))
+            for start in range(0, len(coarse), CHUNK):  # all kernels on the whole grid could be a gigabyte
+                part = slice(start, start + CHUNK)
+                functions += (left[part, :rank] / scale[part, None]).T @ _values(profiles[part], grid)
+            return functions / len(coarse), left[:, :rank] * scale[:, None]
+        if size >= len(coarse):
             break
-    return unit, np.diag(scale)  # no decay: every kernel is its own function
+    return _values(profiles, grid) / scale[:, None], np.diag(scale)  # no decay: every kernel is its own function
+
+
+def _values(profiles: Sequence[Any], grid: np.ndarray) -> np.ndarray:
+    return np.stack([np.asarray(profile(grid), np.float64) for profile in profiles])
 
 
 class PowerBasis(Basis):
