@@ -35,6 +35,8 @@ INNER = 0.03
 POLISH_ROWS = 256
 POLISHED = 1e-11
 POLISH_ROUNDS = 60
+# Steps of the fixed point are stretched up to this factor.
+LONGEST_STRIDE = 32.0
 # Rounds without progress of the gap after which a head gives up.
 PATIENCE = 200
 
@@ -112,6 +114,7 @@ class HeadSolver:
         self.last_progress = 0
         self.polish_left = POLISH_ROUNDS
         self.polished_to = np.inf
+        self.stride, self.last_weight_gap = 1.0, np.inf
         self.done = False
         self.converged = False
         self.smoothing = np.zeros(len(spread))
@@ -213,6 +216,18 @@ class HeadSolver:
     def _followed_weights(self) -> np.ndarray:
         return np.where(self.used, self.head.norm.weights(self.s + self.smoothing), 0.0)
 
+    def _fixed_point_weights(self) -> np.ndarray:
+        """theta moved along the step of the fixed point, in logarithms; longer and longer steps while the weights' part of the gap shrinks."""
+        norm, part = self.head.norm, self.certificate.weight_gap
+        self.stride = min(1.3 * self.stride, LONGEST_STRIDE) if part <= self.last_weight_gap else max(0.5 * self.stride, 1.0)
+        self.last_weight_gap = part
+        target = norm.weights_from_lengths(self.theta * np.sqrt(self.s))
+        # A weight that is exactly zero could never return.
+        with np.errstate(divide="ignore"):
+            now, then = np.log(np.maximum(self.theta, 1e-12 * self.theta.max())), np.log(np.maximum(target, 1e-12 * target.max()))
+        logs = now + self.stride * (then - now)
+        return np.where(self.used, norm.project(np.exp(np.maximum(logs - logs.max(), np.log(1e-12)))), 0.0)
+
     # -- the next step ------------------------------------------------------------------------------------------------
 
     def next_working_set(self) -> np.ndarray:
@@ -257,7 +272,7 @@ class HeadSolver:
         if self.rule == "follow":
             self.theta = self._followed_weights()
         elif self.rule == "fixed point":
-            self.theta = self.head.norm.weights_from_lengths(self.theta * np.sqrt(self.s))
+            self.theta = self._fixed_point_weights()
         self.a[ids] = moved
         self._place_intercepts(ids, self.linear[ids] - (gradients + t * change) @ self.combination)
         changed = moved != x
