@@ -191,11 +191,24 @@ class Coordinator:
         weights = masks[:, columns]
         weights = weights * (masks.sum(axis=1) / np.maximum(weights.sum(axis=1), 1))[:, None]
         total = 0.0
-        for start in range(0, len(columns), SUM_COLUMNS):
-            ids = columns[start : start + SUM_COLUMNS]
-            parts = self.pool.call_all("matrix_sums", ids, self._fetch(ids), masks, weights[:, start : start + SUM_COLUMNS])
-            total = total + np.sum(parts, axis=0)
+        step = min(SUM_COLUMNS, self.cache.capacity)
+        for start in range(0, len(columns), step):
+            ids = columns[start : start + step]
+            request, slots = self._entering(ids, None)
+            total = total + np.sum(self.pool.call_all("matrix_sums", request, ids, slots, masks, weights[:, start : start + step]), axis=0)
         return total
+
+    def _entering(self, ids: np.ndarray, in_use: np.ndarray | None) -> tuple[RoundRequest, np.ndarray]:
+        """A request that brings the given columns into the caches, and their slots."""
+        none = np.empty(0, np.int64)
+        if not any(statistic.cacheable for statistic in self.statistics):
+            return RoundRequest(self.round, none, none, {}), ids
+        entering = self.cache.place(ids, in_use)
+        missing = np.array([i for i in entering.tolist() if i not in self.store.place], np.int64)
+        if len(missing):
+            self.store.add(missing, self._fetch(missing))
+        rows = self.store.rows(entering) if len(entering) else {}
+        return RoundRequest(self.round, entering, self.cache.slots(entering), rows), self.cache.slots(ids)
 
     def _fetch(self, ids: np.ndarray) -> dict:
         """Features of any rows, from the shards that own them."""
@@ -250,9 +263,6 @@ class Coordinator:
                 ids = np.flatnonzero(a)
                 solver.a = a
                 steps[h] = Step(ids, a[ids], a[ids])
-                missing = np.array([i for i in ids.tolist() if i not in self.store.place], np.int64)
-                if len(missing) and any(s.cacheable for s in self.statistics):
-                    self.store.add(missing, self._fetch(missing))
         return steps
 
     def _round(self, active: list[int], steps: dict[int, Step]) -> list[HeadSummary]:
@@ -265,16 +275,14 @@ class Coordinator:
         return self._call(active, steps)
 
     def _call(self, active: list[int], steps: dict[int, Step]) -> list[HeadSummary]:
+        self.round += 1
         touched = np.unique(np.concatenate([steps[h].ids for h in active])).astype(np.int64)
+        request, _ = self._entering(touched, np.any([solver.a != 0 for solver in self.solvers], axis=0))
         cached = any(statistic.cacheable for statistic in self.statistics)
-        entering = np.empty(0, np.int64)
-        if cached:
-            entering = self.cache.place(touched, np.any([solver.a != 0 for solver in self.solvers], axis=0))
-        requests = []
         for h in active:
             solver, step = self.solvers[h], steps[h]
             slots = self.cache.slots(step.ids) if cached else step.ids
-            requests.append(
+            request.heads.append(
                 HeadRequest(
                     head=h,
                     columns=step.ids,
@@ -288,18 +296,10 @@ class Coordinator:
                     spaced=solver.rounds == 0 and solver.head.start is None,
                 )
             )
-        self.round += 1
-        request = RoundRequest(
-            self.round,
-            entering,
-            self.cache.slots(entering) if cached else entering,
-            self.store.rows(entering) if len(entering) else {},
-            requests,
-        )
         replies = self.pool.call_all("advance", request)
         for reply in replies:
             self.store.add(reply.new_ids, reply.new_rows)
-        return [HeadSummary.of([reply.heads[k] for reply in replies], requests[k].count) for k in range(len(active))]
+        return [HeadSummary.of([reply.heads[k] for reply in replies], request.heads[k].count) for k in range(len(active))]
 
     def _steps(self, active: list[int]) -> dict[int, Step]:
         steps = {}

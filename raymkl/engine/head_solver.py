@@ -217,7 +217,7 @@ class HeadSolver:
         return np.where(self.used, self.head.norm.weights(self.s + self.smoothing), 0.0)
 
     def _fixed_point_weights(self) -> np.ndarray:
-        """theta moved along the step of the fixed point, in logarithms; longer and longer steps while the weights' part of the gap shrinks."""
+        """theta moved along the step of the fixed point, in logarithms; steps grow while the weights' part of the gap shrinks."""
         norm, part = self.head.norm, self.certificate.weight_gap
         self.stride = min(1.3 * self.stride, LONGEST_STRIDE) if part <= self.last_weight_gap else max(0.5 * self.stride, 1.0)
         self.last_weight_gap = part

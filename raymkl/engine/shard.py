@@ -85,21 +85,24 @@ class Shard:
         self.bases = bases
         self.cache = [np.empty((capacity, self.n), self.problem.dtype) if s.cacheable else None for s in self.statistics]
 
-    def matrix_sums(self, ids: np.ndarray, rows: dict, row_weights: np.ndarray, column_weights: np.ndarray) -> np.ndarray:
-        """(H, R) sum_i sum_j row_weights[h, i] column_weights[h, j] basis_r(i, j) over own rows i and the given columns j."""
-        result = np.zeros((len(row_weights), sum(basis.rank for basis in self.bases)))
-        blocks = [self._pairs(s, ids, rows) for s in range(len(self.statistics))]
+    def matrix_sums(self, request: RoundRequest, ids: np.ndarray, slots: np.ndarray, masks: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """(H, R) sum_i sum_j masks[h, i] weights[h, j] basis_r(i, j) over own rows i and the given columns j.
+
+        request : columns to compute first; they stay cached for the training. ids, slots : (k,) all columns. masks : (H, n_total).
+        weights : (H, k).
+        """
+        self._enter(request)
+        result = np.zeros((len(masks), sum(basis.rank for basis in self.bases)))
         at = 0
         for f, basis in enumerate(self.bases):
             family = self.problem.families[f]
             row_gate = 1.0 if family.gate == NO_GATE else self.gates[:, family.gate]
             column_gate = 1.0 if family.gate == NO_GATE else self.problem.gates[ids, family.gate]
-            block = blocks[self.family_statistic[f]]
-            slots = ids if isinstance(family.statistic, Matrices) else np.arange(len(ids))
-            for h in range(len(row_weights)):
+            block, places = self._block(f, ids, slots)
+            for h in range(len(masks)):
                 out = np.zeros((self.n, basis.rank))
-                self._accumulate(basis, block, slots, column_weights[h] * column_gate, out)
-                result[h, at : at + basis.rank] = (row_weights[h, self.first : self.first + self.n] * row_gate) @ out
+                self._accumulate(basis, block, places, weights[h] * column_gate, out)
+                result[h, at : at + basis.rank] = (masks[h, self.first : self.first + self.n] * row_gate) @ out
             at += basis.rank
         return result
 
@@ -117,10 +120,7 @@ class Shard:
 
     def advance(self, request: RoundRequest) -> RoundReply:
         """Cache the entering columns, apply the changes of every head, and report."""
-        if len(request.entering):
-            for s, cache in enumerate(self.cache):
-                if cache is not None:
-                    self._fill(s, cache, request)
+        self._enter(request)
         replies = [self._advance_head(part) for part in request.heads]
         wanted = [np.concatenate([reply.grow, reply.shrink]) for reply in replies]
         local = np.unique(np.concatenate([*wanted, np.empty(0, np.int64)])) - self.first
@@ -133,14 +133,17 @@ class Shard:
         """Whether rows of a view are sent around; those of ready-made matrices stay where they are."""
         return any(view in s.views and not isinstance(s, Matrices) for s in self.statistics)
 
-    def _pairs(self, s: int, ids: np.ndarray, rows: dict) -> np.ndarray:
-        """(columns, own rows) statistics; for ready-made matrices the own part of the stack."""
-        statistic = self.statistics[s]
-        if isinstance(statistic, Matrices):
-            return self.prepared[s].array
-        block = np.empty((len(ids), self.n), self.problem.dtype)
-        self._fill(s, block, RoundRequest(0, ids, np.arange(len(ids)), rows))
-        return block
+    def _enter(self, request: RoundRequest) -> None:
+        """Compute the statistics of entering columns."""
+        if len(request.entering):
+            for s, cache in enumerate(self.cache):
+                if cache is not None:
+                    self._fill(s, cache, request)
+
+    def _block(self, f: int, ids: np.ndarray, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Statistics of a family and where the given columns stand in them: the cache, or ready-made matrices."""
+        s = self.family_statistic[f]
+        return (self.prepared[s].array, ids) if self.cache[s] is None else (self.cache[s], slots)
 
     def _fill(self, s: int, cache: np.ndarray, request: RoundRequest) -> None:
         """Statistics of the entering columns, written to their slots."""
@@ -169,11 +172,8 @@ class Shard:
             a[part.columns[mine] - self.first] = part.values[mine]
             for f, (family, basis) in enumerate(zip(self.problem.families, self.bases, strict=True)):
                 weights = part.delta if family.gate == NO_GATE else part.delta * self.problem.gates[part.columns, family.gate]
-                block = self.cache[self.family_statistic[f]]
-                if block is None:
-                    self._accumulate(basis, self.prepared[self.family_statistic[f]].array, part.columns, weights, self.G[h][f])
-                else:
-                    self._accumulate(basis, block, part.slots, weights, self.G[h][f])
+                block, places = self._block(f, part.columns, part.slots)
+                self._accumulate(basis, block, places, weights, self.G[h][f])
         f_values = np.zeros(self.n)
         quadratic = []
         at = 0
