@@ -1,11 +1,13 @@
 """Rows as Arrow: one table per shard, one column (or two, for sparse data) per view.
 
-Dense views are fixed-shape tensor columns and are read without a copy; sparse views are list columns of indices and values.
+Dense views are fixed-shape tensor columns and are read without a copy; sparse views are list columns of indices and values; of a
+kernel store only its path and the range of rows travel.
 `rows` everywhere in the engine is the same thing unpacked: a dict from view key to an array whose first axis is the row.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -14,13 +16,17 @@ import numpy as np
 import pyarrow as pa
 import scipy.sparse as sp
 
+from ..kernels.store import KernelStore, StoreRows
+
 
 def to_table(rows: Mapping, views: Sequence) -> pa.Table:
     """Pack rows (dict view key -> array) into a table; `views` fixes the order of the columns."""
     columns, names, metadata = [], [], {}
     for position, view in enumerate(views):
         array = rows[view]
-        if sp.issparse(array):
+        if isinstance(array, StoreRows):
+            metadata[f"{position}.store"] = json.dumps([str(array.store.path), array.start, array.stop])
+        elif sp.issparse(array):
             array = array.tocsr()
             offsets = pa.array(array.indptr.astype(np.int32))
             columns += [
@@ -52,7 +58,10 @@ def from_table(table: pa.Table, views: Sequence) -> dict:
     metadata = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
     rows: dict[Any, Any] = {}
     for position, view in enumerate(views):
-        if f"{position}.width" in metadata:
+        if f"{position}.store" in metadata:
+            path, start, stop = json.loads(metadata[f"{position}.store"])
+            rows[view] = StoreRows(KernelStore(path), start, stop)
+        elif f"{position}.width" in metadata:
             indices = _single(table.column(f"{position}.indices"))
             values = _single(table.column(f"{position}.values"))
             offsets = np.asarray(indices.offsets)

@@ -19,6 +19,7 @@ import scipy.sparse as sp
 from ..kernels.basis import Basis
 from ..kernels.families import NO_GATE
 from ..kernels.statistics import Matrices, SquaredDistance
+from ..kernels.store import StoreRows
 from ..optim.working_set import evenly_spaced, violators
 from .messages import Head, HeadReply, HeadRequest, Problem, RoundReply, RoundRequest
 from .parallel import RowThreads
@@ -70,8 +71,7 @@ class Shard:
         for f, family in enumerate(self.problem.families):
             gate = 1.0 if family.gate == NO_GATE else self.gates[:, family.gate] ** 2
             if isinstance(family.statistic, Matrices):
-                stack = self.prepared[self.family_statistic[f]].array
-                own = stack[np.arange(self.n), self.first + np.arange(self.n)]
+                own = self._stack_diagonal(self.family_statistic[f])
                 for kernel, member in zip(family.kernels, family.members, strict=True):
                     diagonal[:, member] = gate * own[:, kernel.index]
             else:
@@ -225,7 +225,15 @@ class Shard:
 
     def stack_rows(self, s: int, ids: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """(own ids, columns, M) entries of ready-made matrices."""
-        return self.prepared[s].array[np.ix_(ids - self.first, columns)]
+        stack = self.prepared[s].array
+        if isinstance(stack, StoreRows):
+            return stack.entries(ids, columns)
+        return stack[np.ix_(ids - self.first, columns)]
+
+    def _stack_diagonal(self, s: int) -> np.ndarray:
+        """(own rows, M) diagonal entries of ready-made matrices."""
+        stack = self.prepared[s].array
+        return stack.diagonal() if isinstance(stack, StoreRows) else stack[np.arange(self.n), self.first + np.arange(self.n)]
 
     def f(self, h: int, combination: np.ndarray) -> np.ndarray:
         """f without the intercept for all own rows."""

@@ -1,7 +1,8 @@
 """Kernels: formulas, views, composition, normalisation, and the families that make many of them cost as much as one."""
 
 from .base import Kernel, Product, Scaled, Sum
-from .formulas import RBF, Chi2, Custom, HistogramIntersection, Laplacian, Linear, Polynomial, Precomputed, rbf
+from .formulas import RBF, Chi2, Custom, HistogramIntersection, Laplacian, Linear, Polynomial, Precomputed, rbf, stored
+from .store import KernelStore, write_store
 
 __all__ = [
     "RBF",
@@ -9,6 +10,7 @@ __all__ = [
     "Custom",
     "HistogramIntersection",
     "Kernel",
+    "KernelStore",
     "Laplacian",
     "Linear",
     "Polynomial",
@@ -17,4 +19,6 @@ __all__ = [
     "Scaled",
     "Sum",
     "rbf",
+    "stored",
+    "write_store",
 ]

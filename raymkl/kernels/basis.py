@@ -227,6 +227,9 @@ class StackBasis(Basis):
         self.coefficients = np.eye(depth)[np.asarray(index, int)]
 
     def accumulate(self, stat, slots, weights, out, start, stop):
+        if not isinstance(stat, np.ndarray):
+            stat.add_columns(slots, weights, out, start, stop)
+            return
         from .compiled import accumulate_stack
 
         accumulate_stack(stat, slots, weights, out, start, stop)

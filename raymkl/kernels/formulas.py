@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from math import comb
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -113,12 +113,19 @@ class HistogramIntersection(Kernel):
 class Precomputed(Kernel):
     """A ready-made kernel matrix: the view holds (rows, columns) or a stack (rows, columns, M), `index` picks one of M.
 
-    Columns stand for training rows: all of them or, when predicting, only those of `support_`.
+    The view may also be the path of a kernel store (see `write_store`), which is then read from disk while training; to predict, the
+    dict of views holds a block under that path. Columns stand for training rows: all of them or, when predicting, only those of
+    `support_`.
     """
 
     def __init__(self, view: Any = None, index: int = 0):
         self.view = view
         self.index = index
+        self._check()
+
+    def _check(self):
+        if not (isinstance(self.index, Integral) and self.index >= 0):
+            raise ValueError(f"Precomputed: index must be a whole number >= 0, got {self.index!r}")
 
     def statistic(self):
         return Matrices(view_key(self.view))
@@ -193,6 +200,13 @@ class Custom(Kernel):
     def __repr__(self):
         name = getattr(self.function, "__name__", repr(self.function))
         return f"Custom({name})" if self.view is None else f"Custom({name}, view={self.view!r})"
+
+
+def stored(path: Any) -> list[Precomputed]:
+    """All kernels of a kernel store (see `write_store`)."""
+    from .store import KernelStore
+
+    return [Precomputed(view=str(path), index=m) for m in range(KernelStore(path).shape[2])]
 
 
 def rbf(gammas: Iterable[float], view: Any = None) -> list[RBF]:

@@ -222,7 +222,9 @@ class Matrices(Statistic):
     non_negative = False
 
     def prepare(self, rows, dtype=np.float64, centers=None):
-        stack = np.asarray(rows[self.view])
+        if not isinstance(rows[self.view], np.ndarray):
+            return Prepared(rows[self.view])  # rows of a kernel store, which stay on disk
+        stack = rows[self.view]
         return Prepared(_read_only(stack if stack.dtype in (np.float32, np.float64) else stack.astype(np.float64)))
 
 

@@ -53,6 +53,10 @@ MAX_TENSOR_VALUES = 2**31 - 1
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
+# Bytes of a store that are in memory at once while columns are added up.
+READ_BYTES = 32 * 2**20
+
+
 def is_store(path: Any) -> bool:
     """Whether `path` is the path of a directory that calls itself a kernel store (`KernelStore` says whether it is a sound one)."""
     if not isinstance(path, str | os.PathLike):
@@ -295,7 +299,7 @@ def _find_data(file: Path, rows: int, shape: tuple[int, int], dtype: np.dtype) -
             # Arrow's buffers are windows into the map unless they are compressed or of another byte order.
             data = column.storage.values.buffers()[1]
             offset = data.address - whole.address
-            if not 0 <= offset <= whole.size - rows * shape[0] * shape[1] * dtype.itemsize or column.storage.offset:
+            if not 0 <= offset <= whole.size - rows * shape[0] * shape[1] * dtype.itemsize:
                 raise ValueError("its data are compressed, or not stored as one piece")
             return offset
     except FileNotFoundError:
@@ -594,9 +598,57 @@ def _check_examples(rows: Mapping) -> None:
     """Raise ValueError for NaN and infinity in the examples, which compiled loops might turn into numbers."""
     for key, array in rows.items():
         numbers = array.data if sp.issparse(array) else array
+        try:
+            numbers = numbers.astype(np.float64) if numbers.dtype.kind == "O" else numbers
+        except (TypeError, ValueError):
+            continue  # text and objects, for a function of the user's
         if numbers.dtype.kind != "f" or np.isfinite(numbers).all():
             continue
         bad = int(np.argmin(np.isfinite(numbers)))
         row = int(np.searchsorted(array.indptr, bad, side="right") - 1 if sp.issparse(array) else np.unravel_index(bad, array.shape)[0])
         where = "X" if key is None else f"view {view_of(key)!r} of X"
         raise ValueError(f"{where} contains NaN or infinity in row {row}; missing and infinite values must be dealt with first")
+
+
+class StoreRows:
+    """Rows start <= i < stop of a store, as the engine passes rows around: `shape` (rows, n, M), slices, nothing in memory."""
+
+    ndim = 3
+
+    def __init__(self, store: KernelStore, start: int = 0, stop: int | None = None):
+        self.store, self.start = store, start
+        self.stop = store.shape[0] if stop is None else stop
+        self.dtype = store.dtype
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return (self.stop - self.start, *self.store.shape[1:])
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def __getitem__(self, rows: slice) -> StoreRows:
+        start, stop, step = rows.indices(len(self))
+        if step != 1:
+            raise ValueError("rows of a kernel store can only be taken in one piece")
+        return StoreRows(self.store, self.start + start, self.start + max(stop, start))
+
+    def add_columns(self, ids: np.ndarray, weights: np.ndarray, out: np.ndarray, start: int, stop: int) -> None:
+        """out[i, m] += sum_k weights[k] K[i, ids[k], m] for own rows start <= i < stop; out : (own rows, M).
+
+        Kernels are symmetric, so a column is read as a row of the store, whose bytes lie together.
+        """
+        depth = self.store.shape[2]
+        step = max(1, READ_BYTES // max(1, (stop - start) * depth * self.dtype.itemsize))
+        for first in range(0, len(ids), step):
+            part = slice(first, first + step)
+            values = self.store.row_segments(ids[part], self.start + start, self.start + stop)
+            out[start:stop] += (weights[part].astype(values.dtype) @ values.reshape(len(values), -1)).reshape(-1, depth)
+
+    def entries(self, ids: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """(len(ids), len(columns), M) entries of rows given by their number in the store."""
+        return self.store.entries(ids, columns)
+
+    def diagonal(self) -> np.ndarray:
+        """(rows, M) entries K[i, i, m] of the own rows."""
+        return self.store.diagonal(self.start, self.stop)

@@ -110,9 +110,11 @@ class BaseMKL(BaseEstimator):
 
     def _train(self, rows: dict, kernels: list[Kernel], heads: list[Head]) -> None:
         """Hand the problem to the engine and keep what it learned."""
+        checked = set()
         for kernel in kernels:
-            if inputs.is_matrix(kernel) and kernel.index == 0:
-                key = kernel.statistic().view
+            key = kernel.statistic().view
+            if inputs.is_matrix(kernel) and key not in checked:
+                checked.add(key)
                 inputs.check_kernel_stack(rows[key], "X" if key is None else f"view {view_of(key)!r} of X")
         n = next(iter(rows.values())).shape[0]
         gates, gate_of_entry = self._spherical_gates(rows, kernels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,13 @@ from sklearn.utils.validation import validate_data
 from ..kernels.base import Kernel, check_non_negative
 from ..kernels.formulas import Precomputed
 from ..kernels.statistics import Matrices
+from ..kernels.store import KernelStore, StoreRows, is_store
 from ..kernels.views import is_dict, is_frame, is_table, n_rows, select, view_of
 
 # Symmetry of ready-made matrices is checked to this part of their largest entry (float32 matrices are welcome).
 SYMMETRY = 1e-5
+# Rows of a kernel store that are checked.
+STORE_SAMPLE = 200
 # Random quadratic forms per matrix, and how negative they may be relative to the trace.
 FORMS = 16
 DEFINITENESS = 1e-6
@@ -99,8 +103,12 @@ def _complain(value: float, where: str, row: int, column: int) -> None:
     raise ValueError(f"{where} contains {kind} in column {column} (row {row}); missing and infinite values must be dealt with first")
 
 
-def precomputed_stack(X: Any, square: bool) -> np.ndarray:
-    """X of kernels="precomputed" as a stack (rows, columns, M), checked for shape and finiteness."""
+def precomputed_stack(X: Any, square: bool) -> np.ndarray | StoreRows:
+    """X of kernels="precomputed" as a stack (rows, columns, M), checked for shape and finiteness; a path is a kernel store."""
+    if isinstance(X, str | os.PathLike):
+        if not square:
+            raise TypeError("predicting takes an array (n_test, n_train or n_support, M); a kernel store holds training rows only")
+        return StoreRows(KernelStore(X))
     if sp.issparse(X):
         raise TypeError('kernels="precomputed" takes a dense array of shape (n, n, M), got a sparse matrix')
     stack = np.asarray(X)
@@ -118,7 +126,13 @@ def precomputed_stack(X: Any, square: bool) -> np.ndarray:
 
 
 def check_kernel_stack(stack: np.ndarray, where: str = "X") -> None:
-    """Raise ValueError unless every matrix is symmetric and passes cheap tests of positive semi-definiteness."""
+    """Raise ValueError unless every matrix is symmetric and passes cheap tests of positive semi-definiteness.
+
+    Of a kernel store some rows and their columns are looked at: reading all of it could take longer than the training.
+    """
+    if isinstance(stack, StoreRows):
+        some = np.unique(np.linspace(0, len(stack) - 1, min(len(stack), STORE_SAMPLE)).astype(int))
+        stack = stack.entries(some, some)
     n = len(stack)
     largest = np.abs(stack).max(axis=(0, 1)).astype(np.float64)
     for start in range(0, n, 256):
@@ -151,7 +165,10 @@ def matrices_of(X: Any, kernels: list[Kernel], square: bool) -> dict:
     for kernel in kernels:
         if isinstance(kernel, Precomputed) and kernel.statistic().view not in stacks:
             key = kernel.statistic().view
-            stacks[key] = precomputed_stack(X if key is None and not is_dict(X) else select(X, view_of(key)), square)
+            if square and is_store(key):
+                stacks[key] = precomputed_stack(key, square)
+            else:
+                stacks[key] = precomputed_stack(X if key is None and not is_dict(X) else select(X, view_of(key)), square)
     for kernel in kernels:
         if isinstance(kernel, Precomputed) and kernel.index >= stacks[kernel.statistic().view].shape[2]:
             depth = stacks[kernel.statistic().view].shape[2]
