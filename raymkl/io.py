@@ -159,7 +159,10 @@ def load(path: Any) -> Any:
     if head["class"] not in _models():
         raise ValueError(f"{path} holds a {head['class']}, which this version of raymkl does not know")
     read = _Reader(arrays)
-    model = _models()[head["class"]](**{name: read(value) for name, value in head["params"].items()})
-    for name, value in head["attributes"].items():
-        setattr(model, name, read(value))
+    try:
+        model = _models()[head["class"]](**{name: read(value) for name, value in head["params"].items()})
+        for name, value in head["attributes"].items():
+            setattr(model, name, read(value))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is damaged or was not written by raymkl: {error}") from None
     return model

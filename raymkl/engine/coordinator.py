@@ -147,7 +147,9 @@ class Coordinator:
         )
         bounds = [statistic.bound(float(size)) for statistic, size in zip(self.statistics, largest, strict=True)]
         self.bases = [
-            family.basis(bounds[self.statistics.index(family.statistic)], self.problem.exact, self._stack_depth(family.statistic))
+            family.basis(
+                bounds[self.statistics.index(family.statistic)], self.problem.exact, self.problem.depths.get(family.statistic.view, 0)
+            )
             for family in self.problem.families
         ]
         rank = sum(basis.rank for basis in self.bases)
@@ -157,17 +159,10 @@ class Coordinator:
             self.spread[family.members, at : at + basis.rank] = basis.coefficients
             at += basis.rank
 
-    def _stack_depth(self, statistic: Any) -> int:
-        families = [f for f in self.problem.families if f.statistic == statistic and isinstance(f.statistic, Matrices)]
-        return max((kernel.index + 1 for f in families for kernel in f.kernels), default=0)
-
     def _open(self, n_heads: int) -> MemoryPlan:
-        cached = sum(statistic.cacheable for statistic in self.statistics)
+        item = sum(np.dtype(self.problem.dtype_of(statistic)).itemsize for statistic in self.statistics if statistic.cacheable)
         rows = self.rows_per_shard = max((b - a for a, b in self.pool.bounds), default=0)
-        item = np.dtype(self.problem.dtype).itemsize
-        chosen = plan(
-            rows, self.problem.n_rows, cached, item, self.spread.shape[1], n_heads, self.depth, self.budget, len(self.pool.bounds)
-        )
+        chosen = plan(rows, self.problem.n_rows, item, self.spread.shape[1], n_heads, self.depth, self.budget, len(self.pool.bounds))
         self.pool.call_all("open", self.bases, chosen.capacity)
         self.cache = ColumnCache(chosen.capacity)
         return chosen
@@ -234,7 +229,9 @@ class Coordinator:
         diagonal = np.sum(self.pool.call_all("diagonals", masks), axis=0)
         factors = self._scales(heads, masks, diagonal)
         # Entries of a kernel matrix are as wrong as the dtype of the statistics (and, in float32, the tables) make them.
-        error = ROUND_OFF[np.dtype(self.problem.dtype).name] * np.abs(diagonal) / np.maximum(masks.sum(axis=1), 1)[:, None]
+        error = np.abs(diagonal) / np.maximum(masks.sum(axis=1), 1)[:, None]
+        for family in self.problem.families:
+            error[:, family.members] *= ROUND_OFF[np.dtype(self.problem.dtype_of(family.statistic)).name]
         self.pool.call_all("add_heads", heads)
         self.solvers = [
             HeadSolver(head, self.spread * factor[:, None], self.plan.working_set, self.plan.new, factor * error[h])
@@ -269,7 +266,7 @@ class Coordinator:
         """One call to every shard (several when a warm start brings more columns than the cache holds)."""
         for h in active:
             # All columns of a round must be cached at once; a long warm start goes in portions.
-            while len(steps[h].ids) > self.plan.working_set * 2:
+            while len(steps[h].ids) > self.plan.working_set:
                 portion, steps[h] = steps[h][: self.plan.working_set], steps[h][self.plan.working_set :]
                 self._call([h], {h: portion})
         return self._call(active, steps)
@@ -317,7 +314,9 @@ class Coordinator:
             if isinstance(statistic, Matrices):
                 blocks[s] = self._stack_block(s, ids)
             else:
-                blocks[s] = self._pair_block(statistic, statistic.prepare(rows, self.problem.dtype, self.centers), ids, previous, s)
+                blocks[s] = self._pair_block(
+                    statistic, statistic.prepare(rows, self.problem.dtype_of(statistic), self.centers), ids, previous, s
+                )
         self.blocks[h] = (ids, blocks)
         parts = []
         for family, basis in zip(self.problem.families, self.bases, strict=True):

@@ -42,7 +42,8 @@ class Problem:
     """All that a pool of shards and its coordinator need besides the rows.
 
     views : view keys, in the order of the columns of a row block. families : entries grouped by statistic and gate.
-    gates : (n, J) or None. dtype : of the statistics. exact : evaluate formulas instead of tables.
+    gates : (n, J) or None. dtype : of the statistics, except those in `wide`, which are float64. depths : matrices in the stack of
+    each view that holds ready-made ones. exact : evaluate formulas instead of tables.
     """
 
     views: list
@@ -52,6 +53,12 @@ class Problem:
     gates: np.ndarray | None = None
     dtype: Any = np.float32
     exact: bool = False
+    wide: frozenset = frozenset()
+    depths: dict = field(default_factory=dict)
+
+    def dtype_of(self, statistic: Any) -> Any:
+        """dtype in which a statistic is computed and cached."""
+        return np.float64 if statistic in self.wide else self.dtype
 
 
 @dataclass

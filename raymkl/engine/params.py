@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral, Real
 
 
 @dataclass(frozen=True)
@@ -28,12 +29,11 @@ class RayParams:
     checkpoint_every_s: float = 60.0
 
     def __post_init__(self) -> None:
-        if self.num_shards is not None and (int(self.num_shards) != self.num_shards or self.num_shards < 1):
-            raise ValueError(f"num_shards must be a whole number >= 1 or None, got {self.num_shards!r}")
-        for name in ("cpus_per_shard", "timeout_s", "checkpoint_every_s"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)!r}")
-        if self.memory_per_shard is not None and not self.memory_per_shard > 0:
-            raise ValueError(f"memory_per_shard must be a positive number of bytes or None, got {self.memory_per_shard!r}")
-        if int(self.max_shard_failures) != self.max_shard_failures or self.max_shard_failures < 0:
-            raise ValueError(f"max_shard_failures must be a whole number >= 0, got {self.max_shard_failures!r}")
+        for name, least in (("num_shards", 1), ("max_shard_failures", 0)):
+            value = getattr(self, name)
+            if not (isinstance(value, Integral) and value >= least) and not (name == "num_shards" and value is None):
+                raise ValueError(f"{name} must be a whole number >= {least}{' or None' if name == 'num_shards' else ''}, got {value!r}")
+        for name in ("cpus_per_shard", "timeout_s", "checkpoint_every_s", "memory_per_shard"):
+            value = getattr(self, name)
+            if not (isinstance(value, Real) and value > 0) and not (name == "memory_per_shard" and value is None):
+                raise ValueError(f"{name} must be a positive number{' or None' if name == 'memory_per_shard' else ''}, got {value!r}")

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..kernels.statistics import PORTION_BYTES
+
 # Share of the free memory that caches may take when no budget is given.
 DEFAULT_SHARE = 0.4
 WORKING_SET = 1024
@@ -41,39 +43,39 @@ class MemoryPlan:
     expected_peak: int
 
 
-def plan(
-    shard_rows: int, n_rows: int, n_statistics: int, item: int, rank: int, n_heads: int, depth: int, budget: int | None, n_shards: int
-) -> MemoryPlan:
+def plan(shard_rows: int, n_rows: int, item: int, rank: int, n_heads: int, depth: int, budget: int | None, n_shards: int) -> MemoryPlan:
     """Plan for shards of at most `shard_rows` rows.
 
-    n_statistics : cached statistics, `item` bytes each. rank : basis functions. depth : matrices in a ready-made stack (0: none).
+    item : bytes of the cached statistics of one pair (0: nothing is cached). rank : basis functions. depth : ready-made matrices.
     budget : bytes per shard, or None for a share of the free memory. Raises ValueError when not even one round fits.
     """
     size = WORKING_SET
     if depth:
         size = min(size, int(np.sqrt(STACK_BLOCK_BYTES / (8 * depth))))
-    size = max(min(size, n_rows), min(SMALLEST_WORKING_SET, n_rows), 2)
-    new = max(size // 2, 2) if size < n_rows else size
-    per_column = max(shard_rows * n_statistics * item, 1)
+    smallest = max(min(SMALLEST_WORKING_SET, n_rows), 2)
+    size = max(min(size, n_rows), smallest)
+    per_column = shard_rows * item
     gradients = shard_rows * rank * n_heads * 8
-    if n_statistics == 0:
-        return MemoryPlan(n_rows, size, new, 0, gradients)
+    if per_column == 0:
+        return MemoryPlan(n_rows, size, _new(size, n_rows), 0, gradients)
+    fixed = gradients + min(2 * PORTION_BYTES, per_column * size)
     if budget is None:
-        budget = int(DEFAULT_SHARE * free_memory() / n_shards)
-        capacity = min(n_rows, max((budget - gradients) // per_column, size * n_heads))
+        room = max(int(DEFAULT_SHARE * free_memory() / n_shards) - fixed, 0) // per_column
     else:
-        # A round needs room for its columns and, while they are computed, for the new ones once more.
-        smallest = min(SMALLEST_WORKING_SET, n_rows)
-        least = gradients + per_column * (smallest + smallest // 2) * n_heads
+        # A round needs the columns of its working sets; new columns are computed in portions next to them.
+        least = gradients + min(2 * PORTION_BYTES, per_column * size) + per_column * smallest * n_heads
         if budget < least:
             raise ValueError(
                 f"memory_per_shard={budget} bytes cannot hold one round: shards of {shard_rows} rows need at least {least} bytes; "
                 "give more memory per shard or use more shards"
             )
-        room = (budget - gradients) // per_column
-        while (size + new) * n_heads > room and size > smallest:
-            size = max(size // 2, smallest)
-            new = max(size // 2, 2)
-        capacity = min(n_rows, room - new * n_heads)
-    capacity = int(max(capacity, min(size * n_heads, n_rows)))
-    return MemoryPlan(capacity, int(size), int(new), per_column, gradients + per_column * (capacity + new))
+        room = (budget - fixed) // per_column
+    capacity = int(min(n_rows, max(room, smallest * n_heads)))
+    if capacity < n_rows:
+        size = int(min(size, max(capacity // n_heads, smallest)))
+    return MemoryPlan(capacity, size, _new(size, n_rows), per_column, int(fixed + per_column * capacity))
+
+
+def _new(size: int, n_rows: int) -> int:
+    """Rows of a working set that may be new: half of them keep company with those that were there before."""
+    return size if size >= n_rows else max(size // 2, 2)

@@ -65,8 +65,9 @@ def from_table(table: pa.Table, views: Sequence) -> dict:
             indices = _single(table.column(f"{position}.indices"))
             values = _single(table.column(f"{position}.values"))
             offsets = np.asarray(indices.offsets)
+            used = slice(int(offsets[0]), int(offsets[-1]))  # a slice of a table keeps the values of the whole
             rows[view] = sp.csr_matrix(
-                (np.asarray(values.values), np.asarray(indices.values), offsets),
+                (np.asarray(values.values)[used], np.asarray(indices.values)[used], offsets - offsets[0]),
                 shape=(table.num_rows, int(metadata[f"{position}.width"])),
             )
         else:

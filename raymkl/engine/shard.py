@@ -62,7 +62,7 @@ class Shard:
     def prepare(self, centers: dict) -> list[float]:
         """Ready the rows for every statistic; returns each statistic's `largest` over these rows."""
         self.centers = centers
-        self.prepared = [s.prepare(self.rows, self.problem.dtype, centers) for s in self.statistics]
+        self.prepared = [s.prepare(self.rows, self.problem.dtype_of(s), centers) for s in self.statistics]
         return [s.largest(p) for s, p in zip(self.statistics, self.prepared, strict=True)]
 
     def diagonals(self, masks: np.ndarray) -> np.ndarray:
@@ -83,7 +83,7 @@ class Shard:
     def open(self, bases: list[Basis], capacity: int) -> None:
         """Take the bases of the families and reserve a cache of `capacity` columns (memory is touched only when used)."""
         self.bases = bases
-        self.cache = [np.empty((capacity, self.n), self.problem.dtype) if s.cacheable else None for s in self.statistics]
+        self.cache = [np.empty((capacity, self.n), self.problem.dtype_of(s)) if s.cacheable else None for s in self.statistics]
 
     def matrix_sums(self, request: RoundRequest, ids: np.ndarray, slots: np.ndarray, masks: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """(H, R) sum_i sum_j masks[h, i] weights[h, j] basis_r(i, j) over own rows i and the given columns j.
@@ -148,7 +148,7 @@ class Shard:
     def _fill(self, s: int, cache: np.ndarray, request: RoundRequest) -> None:
         """Statistics of the entering columns, written to their slots."""
         statistic, ids, slots = self.statistics[s], request.entering, np.array(request.slots)
-        columns = statistic.prepare(request.rows, self.problem.dtype, self.centers)
+        columns = statistic.prepare(request.rows, self.problem.dtype_of(statistic), self.centers)
         statistic.fill(columns, self.prepared[s], cache, slots)
         mine = np.flatnonzero((ids >= self.first) & (ids < self.first + self.n))
         if len(mine):

@@ -65,9 +65,12 @@ class Kernel:
 
     def _rows(self, X: Any) -> dict:
         rows = {key: select(X, view_of(key)) for key in self.views}
-        if self.statistic().needs_non_negative_input:
-            check_non_negative(rows, self)
+        check_non_negative({key: rows[key] for key in self.histogram_views()}, self)
         return rows
+
+    def histogram_views(self) -> tuple:
+        """Keys of the views that must not have negative entries."""
+        return self.views if self.statistic().needs_non_negative_input else ()
 
     # -- parameters ---------------------------------------------------------------------------------------------------
 
@@ -221,8 +224,8 @@ class _Composite(Kernel):
     def diagonal_values(self, a):
         return self.combine(self.left.diagonal_values(a.left), self.right.diagonal_values(a.right))
 
-    def _rows(self, X):
-        return {**self.left._rows(X), **self.right._rows(X)}
+    def histogram_views(self):
+        return (*self.left.histogram_views(), *self.right.histogram_views())
 
     def __repr__(self):
         return f"({self.left!r} {self.symbol} {self.right!r})"
@@ -271,8 +274,8 @@ class Scaled(Kernel):
         if not (isinstance(self.scale, Real) and np.isfinite(self.scale) and self.scale > 0):
             raise ValueError(f"a kernel may only be scaled by a positive finite number (scale), got {self.scale!r}")
 
-    def _rows(self, X):
-        return self.kernel._rows(X)
+    def histogram_views(self):
+        return self.kernel.histogram_views()
 
     def statistic(self):
         return self.kernel.statistic()

@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-# Squared distances are finished (norms added) in portions of this size.
-PORTION_BYTES = 4 * 2**20
+# New columns are computed in portions of this size: nothing large is held twice, and what one step makes the next finds in the
+# processor's cache.
+PORTION_BYTES = 8 * 2**20
 
 
 @dataclass
@@ -63,7 +64,13 @@ class Statistic:
         raise TypeError(f"{type(self).__name__} has no pairs")
 
     def fill(self, a: Prepared, b: Prepared, cache: np.ndarray, slots: np.ndarray) -> None:
-        """cache[slots[i], j] = statistic of a_i and b_j. cache : (capacity, len(b))."""
+        """cache[slots[i], j] = statistic of a_i and b_j, in portions of bounded size. cache : (capacity, len(b))."""
+        step = max(1, PORTION_BYTES // max(1, 8 * len(b)))
+        for start in range(0, len(a), step):
+            part = slice(start, start + step)
+            self.fill_portion(a.take(part), b, cache, slots[part])
+
+    def fill_portion(self, a: Prepared, b: Prepared, cache: np.ndarray, slots: np.ndarray) -> None:
         cache[slots] = self.pairs(a, b)
 
     def diagonal(self, a: Prepared) -> np.ndarray:
@@ -125,12 +132,8 @@ class SquaredDistance(Statistic):
         self._finish(squares, a, b, squares, np.arange(len(a)))
         return squares
 
-    def fill(self, a, b, cache, slots):
-        # In portions that stay in the cache of the processor between the product and the finish.
-        step = max(1, PORTION_BYTES // max(1, 4 * len(b)))
-        for start in range(0, len(a), step):
-            part = a.take(slice(start, start + step))
-            self._finish(_products(part.array, b.array), part, b, cache, slots[start : start + step])
+    def fill_portion(self, a, b, cache, slots):
+        self._finish(_products(a.array, b.array), a, b, cache, slots)
 
     @staticmethod
     def _finish(products, a, b, target, slots):

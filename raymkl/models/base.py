@@ -32,6 +32,12 @@ DTYPES = ("auto", "float32", "float64")
 SMALL_PROBLEM = 1_000_000
 # The same for p > 2, where quadratic terms may vanish and their round-off decides how small a gap can be certified.
 SMALL_PROBLEM_LARGE_P = 50_000_000
+# With dtype="auto", statistics without an upper bound (inner products, values of kernels) are float64 when C times their largest value
+# exceeds this: f is then a small difference of large numbers.
+LARGE_VALUES = 1_000.0
+NO_SPHERICAL_MATRICES = (
+    'normalize="spherical" needs k(x, x) of new examples, which ready-made matrices do not hold; normalise the matrices first'
+)
 
 
 class BaseMKL(BaseEstimator):
@@ -67,6 +73,8 @@ class BaseMKL(BaseEstimator):
         if isinstance(kernels, str):
             if kernels != "precomputed":
                 raise ValueError(f'kernels must be a list of kernels or "precomputed", got {kernels!r}')
+            if self.normalize == "spherical":
+                raise ValueError(NO_SPHERICAL_MATRICES)
             depth = inputs.precomputed_stack(X, square=True).shape[2]
             return [Precomputed(index=m) for m in range(depth)]
         if kernels is None:
@@ -121,14 +129,17 @@ class BaseMKL(BaseEstimator):
         small = n * n * len(kernels) <= (SMALL_PROBLEM if self.p <= 2 else SMALL_PROBLEM_LARGE_P)
         double = self.dtype == "float64" or (self.dtype == "auto" and small)
         dtype = np.float64 if double else np.float32
+        families = group(kernels, gate_of_entry)
         problem = Problem(
             views=list(rows),
-            families=group(kernels, gate_of_entry),
+            families=families,
             n_rows=n,
             n_entries=len(kernels),
             gates=gates,
             dtype=dtype,
             exact=self.exact or double,
+            wide=frozenset() if double or self.dtype != "auto" else self._wide(rows, families, heads),
+            depths={key: array.shape[2] for key, array in rows.items() if getattr(array, "ndim", 2) == 3},
         )
         working = {key: _as_dtype(array, dtype) for key, array in rows.items()}
         trained = train(working, problem, heads, self.engine, self.ray_params, _Reporter() if self.verbose else None)
@@ -136,6 +147,18 @@ class BaseMKL(BaseEstimator):
         self._keep(trained.results, gate_of_entry)
         self._keep_support(rows, gates)
         self._warn_if_short(trained.results)
+
+    @staticmethod
+    def _wide(rows: dict, families: list, heads: list[Head]) -> frozenset:
+        """Statistics to compute in float64 although others are float32."""
+        largest = max(head.bounds.max() for head in heads)
+        return frozenset(
+            family.statistic
+            for family in families
+            if family.statistic.cacheable
+            and not family.statistic.non_negative
+            and largest * max(np.abs(_diagonal(kernel, rows)).max() for kernel in family.kernels) > LARGE_VALUES
+        )
 
     def _spherical_gates(self, rows: dict, kernels: list[Kernel]) -> tuple[np.ndarray | None, list[int] | None]:
         """Gates 1 / sqrt(k(x, x)) for normalize="spherical": (n, J) and the gate of every kernel."""
@@ -187,7 +210,7 @@ class BaseMKL(BaseEstimator):
         """(n, n_heads) decision values."""
         _, rows, kernels = self._read(X, reset=False)
         for key in {kernel.statistic().view for kernel in kernels if inputs.is_matrix(kernel)}:
-            rows[key] = self._support_columns(rows[key])
+            rows[key] = self._support_columns(rows[key], self._stack_depths[key])
         gates = None
         if self._gate_of_entry is not None and max(self._gate_of_entry, default=NO_GATE) != NO_GATE:
             used = [kernel for kernel, gate in zip(kernels, self._gate_of_entry, strict=True) if gate != NO_GATE]
@@ -204,23 +227,22 @@ class BaseMKL(BaseEstimator):
         )
         return values + self.intercept_
 
-    def _support_columns(self, stack: np.ndarray) -> np.ndarray:
+    def _support_columns(self, stack: np.ndarray, wanted: int) -> np.ndarray:
         """Columns of `support_` of a stack that holds all training rows or only those."""
-        width = stack.shape[1]
-        if width == self._n_train and stack.shape[2] == self._stack_depth:
+        width, depth = stack.shape[1:]
+        if width == self._n_train and depth == wanted:
             return stack[:, self.support_]
-        if width == len(self.support_) and stack.shape[2] == self._stack_depth:
+        if width == len(self.support_) and depth == wanted:
             return stack
         raise ValueError(
-            f"X has shape {stack.shape}; precomputed kernels to predict with have shape (n_test, {self._n_train}, {self._stack_depth}), "
-            f"or (n_test, {len(self.support_)}, {self._stack_depth}) for the rows of support_ alone"
+            f"X has shape {stack.shape}; precomputed kernels to predict with have shape (n_test, {self._n_train}, {wanted}), "
+            f"or (n_test, {len(self.support_)}, {wanted}) for the rows of support_ alone"
         )
 
     def _keep_support(self, rows: dict, gates: np.ndarray | None = None) -> None:
         """Keep the features of the support vectors, and nothing of the other rows."""
         self._n_train = next(iter(rows.values())).shape[0]
-        stacks = [array.shape[2] for array in rows.values() if getattr(array, "ndim", 2) == 3]
-        self._stack_depth = stacks[0] if stacks else 0
+        self._stack_depths = {key: array.shape[2] for key, array in rows.items() if getattr(array, "ndim", 2) == 3}
         self._support_rows = {
             key: array[self.support_] if getattr(array, "ndim", 2) != 3 else np.empty((len(self.support_), 0))
             for key, array in rows.items()

@@ -63,8 +63,7 @@ def rows_of(X: Any, kernels: list[Kernel]) -> dict:
         for key in kernel.views:
             if key not in rows:
                 rows[key] = _numeric(select(X, view_of(key)), key)
-        if kernel.statistic().needs_non_negative_input:
-            check_non_negative({key: rows[key] for key in kernel.views}, kernel)
+        check_non_negative({key: rows[key] for key in kernel.histogram_views()}, kernel)
     lengths = {key: array.shape[0] for key, array in rows.items()}
     if len(set(lengths.values())) > 1:
         raise ValueError(f"the views of X have different numbers of rows: {lengths}")
@@ -144,12 +143,12 @@ def check_kernel_stack(stack: np.ndarray, where: str = "X") -> None:
                 f"kernel {bad[0]} of {where} is not symmetric: entries differ from their mirror image by {difference[bad[0]]:.3g}"
             )
     diagonal = stack[np.arange(n), np.arange(n)].astype(np.float64)
+    _check_against_diagonal(stack, diagonal, largest, where)
     trace = diagonal.sum(axis=0)
     low = diagonal.min(axis=0)
     bad = np.flatnonzero(low < -DEFINITENESS * np.maximum(largest, 1e-300))
     if len(bad):
         raise ValueError(f"kernel {bad[0]} of {where} is not positive semi-definite: its diagonal has an entry {low[bad[0]]:.6g}")
-    # An entry larger than its diagonal allows is the commonest trace of an indefinite matrix; random forms find many others.
     forms = np.random.default_rng(0).normal(size=(FORMS, n))
     values = np.einsum("fim,fi->fm", np.tensordot(forms, stack, axes=(1, 0)), forms)
     bad = np.argwhere(values < -DEFINITENESS * n * np.maximum(np.abs(trace), largest)[None] / np.sqrt(n))
@@ -157,6 +156,20 @@ def check_kernel_stack(stack: np.ndarray, where: str = "X") -> None:
         raise ValueError(
             f"kernel {bad[0][1]} of {where} is not positive semi-definite: a quadratic form of it is {values[tuple(bad[0])]:.6g}"
         )
+
+
+def _check_against_diagonal(stack: np.ndarray, diagonal: np.ndarray, largest: np.ndarray, where: str) -> None:
+    """|k(i, j)| <= sqrt(k(i, i) k(j, j)) holds for every positive semi-definite matrix."""
+    roots = np.sqrt(np.maximum(diagonal, 0.0))
+    for start in range(0, len(stack), 256):
+        excess = np.abs(stack[start : start + 256]) - roots[start : start + 256, None] * roots[None]
+        bad = np.argwhere(excess > 1e-3 * largest)
+        if len(bad):
+            i, j, m = bad[0]
+            raise ValueError(
+                f"kernel {m} of {where} is not positive semi-definite: entry ({start + i}, {j}) is {stack[start + i, j, m]:.6g}, more than "
+                f"its diagonal entries {diagonal[start + i, m]:.6g} and {diagonal[j, m]:.6g} allow"
+            )
 
 
 def matrices_of(X: Any, kernels: list[Kernel], square: bool) -> dict:

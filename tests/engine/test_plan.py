@@ -1,0 +1,142 @@
+"""The memory plan: budgets are kept, or refused with what would do; less memory costs time, never the answer."""
+
+import re
+from dataclasses import asdict
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raymkl import MKLClassifier, RayParams
+from raymkl.engine.plan import free_memory, plan
+from raymkl.kernels import Linear, rbf
+from tests.reference import apart, noisy_problem
+
+SITUATION = {"shard_rows": 5_000, "n_rows": 20_000, "item": 8, "rank": 20, "n_heads": 1, "depth": 0, "n_shards": 4}
+
+
+def least_of(situation):
+    """The smallest budget that is accepted, as the error says it."""
+    with pytest.raises(ValueError) as caught:
+        plan(**situation, budget=1)
+    return int(re.search(r"at least (\d+) bytes", str(caught.value)).group(1))
+
+
+def test_there_is_free_memory():
+    assert 2**26 < free_memory() < 2**50
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    shard_rows=st.integers(2, 100_000),
+    shards=st.integers(1, 20),
+    item=st.integers(4, 32),
+    rank=st.integers(1, 40),
+    n_heads=st.integers(1, 12),
+    factor=st.floats(1.0, 200.0),
+)
+def test_budgets_are_kept(shard_rows, shards, item, rank, n_heads, factor):
+    situation = {
+        "shard_rows": shard_rows,
+        "n_rows": shard_rows * shards,
+        "item": item,
+        "rank": rank,
+        "n_heads": n_heads,
+        "depth": 0,
+        "n_shards": shards,
+    }
+    budget = int(least_of(situation) * factor) + 1
+    chosen = plan(**situation, budget=budget)
+    used = chosen.capacity * chosen.bytes_per_column + shard_rows * rank * n_heads * 8
+    assert used <= budget
+    assert chosen.expected_peak <= budget * 1.001 or chosen.capacity == situation["n_rows"]
+    assert 1 <= chosen.new <= chosen.working_set <= max(situation["n_rows"], 2)
+    # A round of all heads must find room for its columns at once.
+    assert chosen.capacity >= min(chosen.working_set * n_heads, situation["n_rows"])
+    assert chosen.capacity <= situation["n_rows"]
+
+
+def test_too_small_a_budget_says_what_would_do():
+    least = least_of(SITUATION)
+    assert plan(**SITUATION, budget=least).capacity > 0
+    with pytest.raises(ValueError, match=f"memory_per_shard={least - 1}") as caught:
+        plan(**SITUATION, budget=least - 1)
+    assert str(least) in str(caught.value)
+
+
+def test_more_memory_never_gives_less():
+    least = least_of(SITUATION)
+    plans = [plan(**SITUATION, budget=int(least * factor)) for factor in np.geomspace(1, 1000, 60)]
+    for smaller, larger in pairwise(plans):
+        assert larger.capacity >= smaller.capacity
+        assert larger.working_set >= smaller.working_set
+    assert plans[-1].capacity == SITUATION["n_rows"]
+
+
+def test_without_a_budget_free_memory_is_shared():
+    chosen = plan(**SITUATION, budget=None)
+    assert chosen.capacity * chosen.bytes_per_column <= max(free_memory() / SITUATION["n_shards"], 2**27)
+    assert all(isinstance(value, int) for value in asdict(chosen).values())
+
+
+@pytest.mark.parametrize("n_rows", [1, 2, 3, 50])
+def test_few_rows(n_rows):
+    chosen = plan(n_rows, n_rows, 8, 3, 1, 0, None, 1)
+    assert chosen.capacity == n_rows
+    assert 1 <= chosen.new <= chosen.working_set
+
+
+def test_matrices_need_no_cache_but_small_working_sets():
+    """All M entries of every pair of a working set travel, so deep stacks get fewer rows per working set."""
+    sizes = [plan(1000, 4000, 0, depth, 1, depth, None, 4).working_set for depth in (1, 100, 1000, 10_000)]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-1] < sizes[0]
+
+
+# -- a fit within a budget ----------------------------------------------------------------------------------------------
+
+X, Y = noisy_problem(400, seed=4)
+X_TEST, _ = noisy_problem(60, seed=5)
+BANK = [*rbf([0.1, 0.5]), Linear()]
+
+
+def fit(budget, shards=1, y=Y, **more):
+    params = RayParams(num_shards=shards, memory_per_shard=budget)
+    return MKLClassifier(kernels=BANK, tol=1e-5, engine="local", ray_params=params, **more).fit(X, y)
+
+
+def least_budget(**more):
+    with pytest.raises(ValueError, match="memory_per_shard=1 ") as caught:
+        fit(1, **more)
+    return int(re.search(r"at least (\d+) bytes", str(caught.value)).group(1))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("C", [0.1, 10.0])
+def test_a_fit_that_evicts_finds_the_same_model(dtype, shards, C):
+    budget = least_budget(dtype=dtype, shards=shards)
+    tight, roomy = fit(budget, shards, dtype=dtype, C=C), fit(None, shards, dtype=dtype, C=C)
+    assert tight.history_[-1]["cache_capacity"] < len(tight.support_) < roomy.history_[-1]["cache_capacity"]
+    assert tight.converged_
+    assert tight.dual_objective_ == pytest.approx(roomy.dual_objective_, rel=2e-5)
+    assert apart(tight.decision_function(X_TEST), roomy.decision_function(X_TEST)) < 2e-2
+
+
+def test_several_classes_within_a_budget():
+    y = np.arange(400) % 3
+    budget = least_budget(y=y)
+    tight, roomy = fit(budget, y=y), fit(None, y=y)
+    np.testing.assert_allclose(tight.dual_objective_, roomy.dual_objective_, rtol=2e-5)
+
+
+@pytest.mark.parametrize("C", [0.1, 10.0])
+def test_a_warm_start_with_more_support_vectors_than_the_cache_holds(C):
+    budget = least_budget()
+    cold = fit(None, C=C)
+    warm = MKLClassifier(kernels=BANK, tol=1e-5, C=C, engine="local", warm_start=True, ray_params=RayParams(1, memory_per_shard=budget))
+    warm.fit(X, Y)
+    warm.set_params(tol=1e-6).fit(X, Y)
+    assert warm.dual_objective_ == pytest.approx(cold.dual_objective_, rel=2e-5)
