@@ -222,6 +222,12 @@ class Coordinator:
 
     def run(self, heads: list[Head]) -> list[HeadResult]:
         """Train all heads; returns one result per head, in their order."""
+        try:
+            return self._run(heads)
+        finally:
+            self.threads.close()
+
+    def _run(self, heads: list[Head]) -> list[HeadResult]:
         self.started = time.perf_counter()
         self._prepare()
         self.plan = self._open(len(heads))
@@ -247,7 +253,6 @@ class Coordinator:
                 self.solvers[h].absorb(summary)
             self._record(active)
             steps = self._steps([h for h in active if not self.solvers[h].done])
-        self.threads.close()
         return [self._result(solver, factor) for solver, factor in zip(self.solvers, factors, strict=True)]
 
     def _starting_steps(self) -> dict[int, Step]:

@@ -197,21 +197,23 @@ class HeadSolver:
             self.planes.add(dual_value, 0.5 * self.s)
             self.theta = self.planes.step()
         elif norm.p < 2:
-            self.theta = norm.weights_from_lengths(self.theta * np.sqrt(self.s))
+            self.theta = self._fixed_point_weights()
         else:
             self._update_smoothing()
             self.theta = self._followed_weights()
         self.weights_moved = bool(np.any(self.theta != before))
 
     def _update_smoothing(self) -> None:
-        """For p > 2 a vanishing quadratic term asks for an infinite weight; a floor far below the tolerance keeps it finite."""
-        norm = self.head.norm
+        """A floor (E,) under the quadratic terms from which weights are made.
+
+        Terms below the round-off of the statistics mean nothing. For p > 2 a vanishing term asks for an infinite weight; a floor
+        that changes the dual penalty by less than half the tolerance, for all kernels together, keeps it finite.
+        """
+        norm, floor = self.head.norm, 0.0
         if norm.p > 2:
-            # Terms of this size change the dual penalty by less than half the tolerance, for all kernels together; terms below
-            # the round-off of the statistics mean nothing.
             share = 0.5 * self.head.tol * norm.k / max(self.used.sum(), 1)
             floor = norm.dual(self.s) * share ** (1.0 / norm.k)
-            self.smoothing = np.where(self.used, np.maximum(floor, self.round_off * float(self.a @ self.a)), 0.0)
+        self.smoothing = np.where(self.used, np.maximum(floor, self.round_off * float(self.a @ self.a)), 0.0)
 
     def _followed_weights(self) -> np.ndarray:
         return np.where(self.used, self.head.norm.weights(self.s + self.smoothing), 0.0)

@@ -175,10 +175,13 @@ class MKLClassifier(ClassifierMixin, BaseMKL):
         """sample_weight times class weight, (n,); every class must keep some weight."""
         weights = _check_sample_weight(sample_weight, np.empty((n, 1)), dtype=np.float64, ensure_non_negative=True)
         classes = np.unique(y)
-        if self.class_weight is not None:
-            kept = weights > 0
-            per_class = compute_class_weight(self.class_weight, classes=classes, y=y[kept])
-            weights = weights * per_class[np.searchsorted(classes, y)]
+        index = np.searchsorted(classes, y)
+        if isinstance(self.class_weight, str) and self.class_weight == "balanced":
+            # By weight, not by rows, so that a weight of two is the same as a row that occurs twice.
+            sums = np.bincount(index, weights=weights, minlength=len(classes))
+            weights = weights * (weights.sum() / (len(classes) * np.maximum(sums, 1e-300)))[index]
+        elif self.class_weight is not None:
+            weights = weights * compute_class_weight(self.class_weight, classes=classes, y=y)[index]
         empty = [label for label in classes if not np.any(weights[y == label] > 0)]
         if empty:
             raise ValueError(f"class {empty[0]!r} has no example with a positive weight; every class needs one")

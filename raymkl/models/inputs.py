@@ -133,9 +133,9 @@ def check_kernel_stack(stack: np.ndarray, where: str = "X") -> None:
         some = np.unique(np.linspace(0, len(stack) - 1, min(len(stack), STORE_SAMPLE)).astype(int))
         stack = stack.entries(some, some)
     n = len(stack)
-    largest = np.abs(stack).max(axis=(0, 1)).astype(np.float64)
-    for start in range(0, n, 256):
-        rows = slice(start, start + 256)
+    blocks = [slice(start, start + 256) for start in range(0, n, 256)]  # temporary copies of a block, never of the whole
+    largest = np.max([np.abs(stack[rows]).max(axis=(0, 1)) for rows in blocks], axis=0).astype(np.float64)
+    for rows in blocks:
         difference = np.abs(stack[rows] - np.swapaxes(stack[:, rows], 0, 1)).max(axis=(0, 1))
         bad = np.flatnonzero(difference > SYMMETRY * largest)
         if len(bad):
@@ -150,7 +150,9 @@ def check_kernel_stack(stack: np.ndarray, where: str = "X") -> None:
     if len(bad):
         raise ValueError(f"kernel {bad[0]} of {where} is not positive semi-definite: its diagonal has an entry {low[bad[0]]:.6g}")
     forms = np.random.default_rng(0).normal(size=(FORMS, n))
-    values = np.einsum("fim,fi->fm", np.tensordot(forms, stack, axes=(1, 0)), forms)
+    values = sum(
+        np.einsum("fjm,fj->fm", np.tensordot(forms[:, rows].astype(stack.dtype), stack[rows], axes=(1, 0)), forms) for rows in blocks
+    )
     bad = np.argwhere(values < -DEFINITENESS * n * np.maximum(np.abs(trace), largest)[None] / np.sqrt(n))
     if len(bad):
         raise ValueError(

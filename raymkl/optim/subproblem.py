@@ -16,16 +16,15 @@ objective, which costs O(M), so every step increases it.
 from __future__ import annotations
 
 import numpy as np
-import scipy.linalg
 import scipy.sparse as sp
 
+from .interior_point import interior_point
 from .norms import Norm
 from .smo import smo
 
 SOLVERS = ("smo", "osqp")
-# Pair moves per variable before the free variables are solved for together, and how many such solves follow each other.
+# Pair moves per variable before the interior-point method is asked.
 PATIENT_STEPS = 20
-NEWTON_STEPS = 10
 
 
 def solve(
@@ -47,45 +46,21 @@ def solve(
     if solver != "smo":
         raise ValueError(f"solver must be one of {SOLVERS}, got {solver!r}")
     Q, gradient, solution = np.ascontiguousarray(Q), -np.asarray(residual, float), np.array(x, float)
-    burst = PATIENT_STEPS * len(x) + 1_000
-    while True:
-        steps, violation = smo(Q, gradient, solution, lower, upper, tolerance, min(burst, max_steps))
-        max_steps -= max(steps, burst)
-        if violation <= tolerance or max_steps <= 0:
-            return solution, float(violation)
-        newton_on_free(Q, gradient, solution, lower, upper)
+    burst = min(PATIENT_STEPS * len(x) + 1_000, max_steps)
+    steps, violation = smo(Q, gradient, solution, lower, upper, tolerance, burst)
+    if violation <= tolerance or steps >= max_steps:
+        return solution, float(violation)
+    # Pairs zigzag where Q is badly conditioned; go on from the solution of a method that does not mind.
+    better = interior_point(Q, -np.asarray(residual, float), np.asarray(x, float), lower, upper, tolerance)
+    if better is not None and _decrease(Q, residual, better - x) > _decrease(Q, residual, solution - x):
+        solution, gradient, max_steps = better, Q @ (better - x) - residual, min(max_steps, 2 * burst)
+    _, violation = smo(Q, gradient, solution, lower, upper, tolerance, max_steps - burst)
+    return solution, float(violation)
 
 
-def newton_on_free(Q: np.ndarray, gradient: np.ndarray, x: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> None:
-    """Move the variables inside their box to the minimum over them, or as far as the box allows; in place.
-
-    Pairs of variables zigzag when Q is badly conditioned (large C, kernels of low rank with large weights). The minimum over
-    all free variables at once, a linear system, is then worth its cost.
-    """
-    free = np.flatnonzero((x > lower) & (x < upper))
-    for _ in range(NEWTON_STEPS):
-        if len(free) < 2:
-            return
-        block = Q[np.ix_(free, free)]
-        block[np.diag_indices(len(free))] += 1e-12 * max(np.trace(block) / len(free), 1e-300)
-        try:
-            factor = scipy.linalg.cho_factor(block, check_finite=False)
-        except scipy.linalg.LinAlgError:
-            return
-        down, ones = scipy.linalg.cho_solve(factor, np.stack([-gradient[free], np.ones(len(free))], axis=1), check_finite=False).T
-        step = down - (down.sum() / ones.sum()) * ones
-        if not np.isfinite(step).all() or gradient[free] @ step >= 0:
-            return
-        with np.errstate(divide="ignore", invalid="ignore"):
-            room = np.where(step > 0, (upper[free] - x[free]) / step, np.where(step < 0, (lower[free] - x[free]) / step, np.inf))
-        blocking = int(np.argmin(room))
-        length = min(1.0, float(room[blocking]))
-        x[free] = np.clip(x[free] + length * step, lower[free], upper[free])
-        gradient += Q[:, free] @ (length * step)
-        if length == 1.0:
-            return
-        x[free[blocking]] = upper[free[blocking]] if step[blocking] > 0 else lower[free[blocking]]
-        free = np.delete(free, blocking)
+def _decrease(Q: np.ndarray, residual: np.ndarray, step: np.ndarray) -> float:
+    """What a step gains in the objective."""
+    return float(residual @ step - 0.5 * step @ (Q @ step))
 
 
 def _solve_osqp(Q, residual, x, lower, upper, tolerance):
