@@ -43,20 +43,18 @@ def _solve(Q, gradient, x0, lower, upper, tolerance):
     slope = gradient + Q @ (x - x0)
     push = max(np.abs(slope - np.median(slope)).max(), tolerance)
     below, above, level = np.full(n, push), np.full(n, push), -np.median(slope)  # multipliers of the bounds and of the sum
-    best = np.inf
+    best, stalled = np.inf, 0
     for _ in range(MAX_ITERATIONS):
         low, high = x - lower, upper - x
         dual, excess = slope + level - below + above, x.sum() - total
         gap = (low @ below + high @ above) / (2 * n)
         # As far as round-off allows: the sharper the complementarity, the safer the guess which variables are at their bounds.
-        if gap > 0.9 * best or gap < 1e-9 * tolerance * width.mean():
+        stalled = 0 if gap < 0.9 * best else stalled + 1
+        if stalled > 5 or gap < 1e-9 * tolerance * width.mean() or low.min() <= 0 or high.min() <= 0:
             break
-        best = gap
-        H = Q.copy()
-        H[np.diag_indices(n)] += below / low + above / high + ridge
-        try:
-            factor = scipy.linalg.cho_factor(H, lower=True, overwrite_a=True, check_finite=False)
-        except scipy.linalg.LinAlgError:
+        best = min(best, gap)
+        factor, ridge = _factor(Q, below / low + above / high, ridge)
+        if factor is None:
             return None
         ones = scipy.linalg.cho_solve(factor, np.ones(n), check_finite=False)
         state = (low, high, below, above, dual, excess, factor, ones)
@@ -70,7 +68,21 @@ def _solve(Q, gradient, x0, lower, upper, tolerance):
             return None
         x, level, below, above = x + length * dx, level + length * d_level, below + length * d_below, above + length * d_above
         slope = gradient + Q @ (x - x0)
-    return _cross_over(Q, gradient, x0, x, lower, upper, below, above)
+    return _cross_over(Q, gradient, x0, x, lower, upper, below, above, ridge)
+
+
+def _factor(Q, diagonal, ridge):
+    """Cholesky factor of Q plus a diagonal, and the ridge it took: float32 kernels are positive semi-definite only up to round-off."""
+    largest = 1e-5 * np.trace(Q) / len(Q)
+    while True:
+        H = Q.copy()
+        H[np.diag_indices(len(Q))] += diagonal + ridge
+        try:
+            return scipy.linalg.cho_factor(H, lower=True, overwrite_a=True, check_finite=False), ridge
+        except scipy.linalg.LinAlgError:
+            if ridge >= largest:
+                return None, ridge
+            ridge *= 100.0
 
 
 def _direction(low, high, below, above, dual, excess, factor, ones, low_target, high_target):
@@ -88,7 +100,7 @@ def _reach(values: np.ndarray, change: np.ndarray) -> float:
     return float(min(1.0, np.min(-values[shrinking] / change[shrinking], initial=1.0)))
 
 
-def _cross_over(Q, gradient, x0, x, lower, upper, below, above):
+def _cross_over(Q, gradient, x0, x, lower, upper, below, above, ridge):
     """From a point inside the box to one with variables exactly at bounds, optimal over the others."""
     total, diagonal = x0.sum(), np.maximum(np.diag(Q), 1e-300)
     # A variable belongs to a bound when its multiplier is larger than what moving there does to its gradient.
@@ -97,11 +109,8 @@ def _cross_over(Q, gradient, x0, x, lower, upper, below, above):
         free = np.flatnonzero((x > lower) & (x < upper))
         if len(free) == 0:
             break
-        block = Q[np.ix_(free, free)]
-        block[np.diag_indices(len(free))] += 1e-13 * max(np.trace(block) / len(free), 1e-300)
-        try:
-            factor = scipy.linalg.cho_factor(block, lower=True, overwrite_a=True, check_finite=False)
-        except scipy.linalg.LinAlgError:
+        factor, ridge = _factor(Q[np.ix_(free, free)], 0.0, ridge)
+        if factor is None:
             break
         slope = (gradient + Q @ (x - x0))[free]
         plain, ones = scipy.linalg.cho_solve(factor, np.stack([-slope, np.ones(len(free))], axis=1), check_finite=False).T
