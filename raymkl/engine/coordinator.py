@@ -53,23 +53,40 @@ class HeadResult:
 class RowStore:
     """Features of the rows that the coordinator has seen, by id."""
 
-    def __init__(self) -> None:
+    MOST_PARTS = 8
+
+    def __init__(self, n_rows: int) -> None:
         self.parts: list[dict] = []
-        self.place: dict[int, tuple[int, int]] = {}
+        self.starts = [0]
+        self.place = np.full(n_rows, -1, np.int64)  # position of a row in the parts, one after the other
+
+    def missing(self, ids: np.ndarray) -> np.ndarray:
+        """Those of the given rows that were never seen."""
+        return ids[self.place[ids] < 0]
 
     def add(self, ids: np.ndarray, rows: dict) -> None:
-        if len(ids):
-            self.place.update((i, (len(self.parts), k)) for k, i in enumerate(ids.tolist()))
-            self.parts.append(rows)
+        if len(ids) == 0:
+            return
+        self.place[ids] = self.starts[-1] + np.arange(len(ids))
+        self.parts.append(rows)
+        self.starts.append(self.starts[-1] + len(ids))
+        if len(self.parts) > self.MOST_PARTS:  # few large parts are quicker to read than many small ones
+            self.parts, self.starts = [concatenate(self.parts)], [0, self.starts[-1]]
 
     def rows(self, ids: np.ndarray) -> dict:
         """Features of the given rows, in their order."""
-        places = np.array([self.place[i] for i in ids.tolist()]).reshape(-1, 2)
-        used = np.unique(places[:, 0])
-        joined = concatenate([take(self.parts[part], places[places[:, 0] == part, 1]) for part in used])
-        order = np.empty(len(ids), np.int64)
-        order[np.concatenate([np.flatnonzero(places[:, 0] == part) for part in used])] = np.arange(len(ids))
-        return take(joined, order)
+        places = self.place[ids]
+        if np.any(places < 0):
+            raise KeyError(f"row {ids[places < 0][0]} was never seen")
+        part_of = np.searchsorted(self.starts, places, side="right") - 1
+        used = np.unique(part_of)
+        if len(used) == 1:
+            return take(self.parts[used[0]], places - self.starts[used[0]])
+        chosen = [np.flatnonzero(part_of == part) for part in used]
+        joined = concatenate([take(self.parts[part], places[rows] - self.starts[part]) for part, rows in zip(used, chosen, strict=True)])
+        back = np.empty(len(ids), np.int64)
+        back[np.concatenate(chosen)] = np.arange(len(ids))
+        return take(joined, back)
 
 
 class ColumnCache:
@@ -122,7 +139,7 @@ class Coordinator:
     ):
         self.pool, self.problem, self.budget, self.report = pool, problem, budget, report
         self.statistics = list(dict.fromkeys(family.statistic for family in problem.families))
-        self.store = RowStore()
+        self.store = RowStore(problem.n_rows)
         self.history: list[dict] = []
         self.blocks: dict[int, tuple] = {}
         # Shards rest while the coordinator works, so it may use as many threads as there are cores.
@@ -199,7 +216,7 @@ class Coordinator:
         if not any(statistic.cacheable for statistic in self.statistics):
             return RoundRequest(self.round, none, none, {}), ids
         entering = self.cache.place(ids, in_use)
-        missing = np.array([i for i in entering.tolist() if i not in self.store.place], np.int64)
+        missing = self.store.missing(entering)
         if len(missing):
             self.store.add(missing, self._fetch(missing))
         rows = self.store.rows(entering) if len(entering) else {}
@@ -294,7 +311,7 @@ class Coordinator:
                     combination=solver.combination,
                     intercepts=solver.intercepts,
                     watch=solver.working_set,
-                    count=max(self.plan.new // 2, 1) if self.plan.working_set < self.problem.n_rows else self.problem.n_rows,
+                    count=self._violators_wanted(solver),
                     spaced=solver.rounds == 0 and solver.head.start is None,
                 )
             )
@@ -302,6 +319,12 @@ class Coordinator:
         for reply in replies:
             self.store.add(reply.new_ids, reply.new_rows)
         return [HeadSummary.of([reply.heads[k] for reply in replies], request.heads[k].count) for k in range(len(active))]
+
+    def _violators_wanted(self, solver: HeadSolver) -> int:
+        """Rows per side that shards report: enough for a whole working set at the start, for its new part later."""
+        if self.plan.working_set >= self.problem.n_rows:
+            return self.problem.n_rows
+        return max((self.plan.working_set if solver.rounds == 0 else self.plan.new) // 2, 1)
 
     def _steps(self, active: list[int]) -> dict[int, Step]:
         steps = {}

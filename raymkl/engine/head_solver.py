@@ -43,13 +43,17 @@ PATIENCE = 200
 
 @dataclass
 class HeadSummary:
-    """Replies of all shards for one head, put together in the order of the shards."""
+    """Replies of all shards for one head, put together in the order of the shards.
+
+    ids : (k,) sorted rows whose `gradients` (k, R) came back. The rest is as in `HeadReply`.
+    """
 
     grow: np.ndarray
     grow_residual: np.ndarray
     shrink: np.ndarray
     shrink_residual: np.ndarray
-    gradients: dict[int, np.ndarray]
+    ids: np.ndarray
+    gradients: np.ndarray
     quadratic: np.ndarray
     losses: np.ndarray
 
@@ -57,21 +61,21 @@ class HeadSummary:
     def of(cls, replies: list[HeadReply], count: int) -> HeadSummary:
         sides = []
         for name, sign in (("grow", -1.0), ("shrink", 1.0)):
-            ids = [getattr(reply, name) for reply in replies]
-            residual = dict(
-                zip(np.concatenate(ids).tolist(), np.concatenate([getattr(r, f"{name}_residual") for r in replies]), strict=True)
-            )
-            best = merge(ids, [sign * getattr(reply, f"{name}_residual") for reply in replies], count)
-            sides += [best, np.array([residual[i] for i in best.tolist()])]
-        gradients = {}
-        for reply in replies:
-            gradients.update(zip(reply.ids.tolist(), reply.gradients, strict=True))
+            keys = [sign * getattr(reply, f"{name}_residual") for reply in replies]
+            best, key = merge([getattr(reply, name) for reply in replies], keys, count)
+            sides += [best, sign * key]
+        # Shards own ascending ranges of rows and report them in order, so the joined ids are sorted.
         return cls(
             *sides,
-            gradients,
+            ids=np.concatenate([reply.ids for reply in replies]),
+            gradients=np.concatenate([reply.gradients for reply in replies]),
             quadratic=np.sum([reply.quadratic for reply in replies], axis=0),
             losses=np.sum([reply.losses for reply in replies], axis=0),
         )
+
+    def gradients_of(self, ids: np.ndarray) -> np.ndarray:
+        """(len(ids), R) gradients of rows that were reported."""
+        return self.gradients[np.searchsorted(self.ids, ids)]
 
 
 @dataclass
@@ -239,7 +243,8 @@ class HeadSolver:
         summary = self.summary
         inside = (self.a[self.working_set] > self.lower[self.working_set]) & (self.a[self.working_set] < self.upper[self.working_set])
         kept = np.concatenate([self.working_set[inside], self.working_set[~inside]])
-        return choose(summary.grow, summary.grow_residual, summary.shrink, summary.shrink_residual, kept, self.size, self.new)
+        new = max(self.new, self.size - len(kept))
+        return choose(summary.grow, summary.grow_residual, summary.shrink, summary.shrink_residual, kept, self.size, new)
 
     def step(self, ids: np.ndarray, block: WorkingBlock) -> Step:
         """Solve the sub-problem of a working set; moves `a`, `theta` and the candidates for b, and returns the change."""
@@ -247,7 +252,7 @@ class HeadSolver:
             return Step()
         self.working_set = ids
         x, lower, upper = self.a[ids], self.lower[ids], self.upper[ids]
-        gradients = np.stack([self.summary.gradients[i] for i in ids.tolist()])
+        gradients = self.summary.gradients_of(ids)
         if self.rule == "follow":
             self._update_smoothing()
             self.theta = self._followed_weights() if self.s.max(initial=0.0) > 0 else self.theta

@@ -1,27 +1,29 @@
 """The Ray pool: the same shards as actors, driven by a coordinator that is an actor itself.
 
-    driver       puts one Arrow block per shard into the object store, starts the coordinator, waits
-    coordinator  starts the shard actors (and so owns them: they end with it), runs the rounds
+    driver       puts one Arrow block per shard into the object store, starts all actors at once, waits
+    coordinator  runs the rounds
     shards       read their block without a copy
 
-Nothing of a run outlives it: the driver kills the coordinator and removes the placement group whatever happens.
+Nothing of a run outlives it: the driver kills its actors and removes the placement group whatever happens, and if the driver itself
+is killed, Ray ends the actors that it owned.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from .coordinator import Coordinator as Rounds
-from .coordinator import HeadResult
 from .messages import Head, Problem
 from .params import RayParams
 from .rows import split_bounds, take, to_table
 from .shard import Shard
+
+if TYPE_CHECKING:
+    from .coordinator import HeadResult
 
 # A shard with fewer rows than this is not worth an actor when the number of shards is left to us.
 ROWS_PER_SHARD = 2_000
@@ -35,16 +37,8 @@ class ShardFailure(RuntimeError):
 class RayPool:
     """Shard actors over contiguous ranges of rows; calls go to all of them and answers come back in their order."""
 
-    def __init__(self, blocks: list, bounds: list[tuple[int, int]], problem: Any, params: RayParams, group: Any):
-        self.bounds, self.params = bounds, params
-        threads = max(1, int(params.cpus_per_shard))
-        actor = ray.remote(Shard)
-        self.actors = []
-        for index, (block, (first, _)) in enumerate(zip(blocks, bounds, strict=True)):
-            options = {"num_cpus": params.cpus_per_shard, "max_restarts": 0, "max_task_retries": 0}
-            if group is not None:
-                options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index)
-            self.actors.append(actor.options(**options).remote(block, first, problem, threads))
+    def __init__(self, actors: list, bounds: list[tuple[int, int]], params: RayParams):
+        self.actors, self.bounds, self.params = actors, bounds, params
 
     def call_all(self, method: str, *arguments: Any) -> list:
         """Result of a shard method from every shard, in the order of the shards."""
@@ -68,25 +62,29 @@ class RayPool:
                 raise ShardFailure(f"shard {shard} was lost: {str(error).splitlines()[0]}") from None
         return results
 
-    def close(self) -> None:
-        """End all shard actors."""
-        for actor in self.actors:
-            ray.kill(actor)
+
+def start_shards(blocks: list, bounds: list[tuple[int, int]], problem: Any, params: RayParams, group: Any) -> list:
+    """One actor per block. `problem` is a reference, so that it travels once per node."""
+    threads = max(1, int(params.cpus_per_shard))
+    actors = []
+    for index, (block, (first, _)) in enumerate(zip(blocks, bounds, strict=True)):
+        options = {"num_cpus": params.cpus_per_shard, "max_restarts": 0, "max_task_retries": 0}
+        if group is not None:
+            options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index)
+        actors.append(ray.remote(Shard).options(**options).remote(block, first, problem, threads))
+    return actors
 
 
 class Coordinator:
     """The actor around `coordinator.Coordinator`; its rounds can be watched while it runs."""
 
-    def __init__(self, blocks: list, bounds: list, problem_reference: list, params: RayParams, group: Any):
-        self.problem = ray.get(problem_reference[0])
-        self.pool = RayPool(blocks, bounds, problem_reference[0], params, group)
-        self.rounds = Rounds(self.pool, self.problem, params.memory_per_shard)
+    def __init__(self, actors: list, bounds: list, problem: Problem, params: RayParams):
+        from .coordinator import Coordinator as Rounds
+
+        self.rounds = Rounds(RayPool(actors, bounds, params), problem, params.memory_per_shard)
 
     def run(self, heads: list[Head]) -> tuple[list[HeadResult], list[dict]]:
-        try:
-            return self.rounds.run(heads), self.rounds.history
-        finally:
-            self.pool.close()
+        return self.rounds.run(heads), self.rounds.history
 
     def rows_since(self, count: int) -> list[dict]:
         """History rows after the first `count`."""
@@ -102,19 +100,20 @@ def train_on_ray(
     bounds = split_bounds(problem.n_rows, choose_shards(problem.n_rows, params))
     check_resources(len(bounds), params)
     group, own_group = _place(len(bounds), params)
-    coordinator = None
+    actors: list = []
     try:
         blocks = [ray.put(to_table(take(rows, slice(first, last)), problem.views)) for first, last in bounds]
-        # References inside a list are passed on as references; the coordinator itself never unpacks the blocks.
-        # It needs no CPU of its own: shards wait while it works, and it waits while they do.
+        shared = ray.put(problem)
+        # The coordinator needs no CPU of its own: shards wait while it works, and it waits while they do.
         options = {"num_cpus": 0, "max_concurrency": 2, "max_restarts": 0}
         if group is not None:
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=0)
-        coordinator = ray.remote(Coordinator).options(**options).remote(blocks, bounds, [ray.put(problem)], params, group)
-        return _watch(coordinator, coordinator.run.remote(heads), report)
+        actors += start_shards(blocks, bounds, shared, params, group)
+        actors.append(ray.remote(Coordinator).options(**options).remote(list(actors), bounds, shared, params))
+        return _watch(actors[-1], actors[-1].run.remote(heads), report)
     finally:
-        if coordinator is not None:
-            ray.kill(coordinator)
+        for actor in actors:
+            ray.kill(actor)
         if own_group:
             remove_placement_group(group)
 

@@ -15,7 +15,8 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
-from ..engine import ENGINES, Head, Problem, RayParams, train
+from ..engine import Head, Problem, RayParams
+from ..engine.train import ENGINES, train
 from ..kernels.base import Kernel
 from ..kernels.defaults import default_bank
 from ..kernels.families import NO_GATE, group

@@ -35,10 +35,11 @@ def evenly_spaced(a: np.ndarray, lower: np.ndarray, upper: np.ndarray, count: in
     return sides[0], sides[1]
 
 
-def merge(ids: list[np.ndarray], keys: list[np.ndarray], count: int) -> np.ndarray:
-    """The `count` ids with the smallest keys over several shards; equal keys by id."""
+def merge(ids: list[np.ndarray], keys: list[np.ndarray], count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The `count` ids with the smallest keys over several shards, and these keys; equal keys by id."""
     all_ids, all_keys = np.concatenate(ids), np.concatenate(keys)
-    return all_ids[np.lexsort((all_ids, all_keys))][:count]
+    order = np.lexsort((all_ids, all_keys))[:count]
+    return all_ids[order], all_keys[order]
 
 
 def choose(

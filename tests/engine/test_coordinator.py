@@ -71,7 +71,7 @@ def test_slots_are_unique_and_columns_stay_where_they_are(capacity, requests, wi
 @pytest.mark.parametrize("make", [np.asarray, sp.csr_matrix], ids=["dense", "sparse"])
 def test_a_store_returns_rows_in_the_order_asked_for(make):
     A = np.random.default_rng(0).normal(size=(10, 3))
-    store = RowStore()
+    store = RowStore(10)
     for part in (ids(4, 1), ids(), ids(9, 0, 2), ids(7)):
         store.add(part, {None: make(A)[part], "b": A[part, :1]})
     for wanted in (ids(4), ids(9, 4, 2), ids(7, 0, 1, 2, 4, 9), ids(2, 2, 4)):
@@ -79,11 +79,22 @@ def test_a_store_returns_rows_in_the_order_asked_for(make):
         first = got[None].toarray() if sp.issparse(got[None]) else got[None]
         np.testing.assert_array_equal(first, A[wanted])
         np.testing.assert_array_equal(got["b"], A[wanted, :1])
-    assert 7 in store.place and 3 not in store.place
+    np.testing.assert_array_equal(store.missing(ids(7, 3, 4)), [3])
+
+
+def test_a_store_of_many_parts():
+    """Parts are joined now and then; rows must not move."""
+    A = np.arange(60.0).reshape(30, 2)
+    store = RowStore(30)
+    order = np.random.default_rng(1).permutation(30)
+    for i in order:
+        store.add(ids(i), {None: A[[i]]})
+    np.testing.assert_array_equal(store.rows(order[::-1])[None], A[order[::-1]])
+    assert len(store.parts) <= RowStore.MOST_PARTS
 
 
 def test_a_store_does_not_know_other_rows():
-    store = RowStore()
+    store = RowStore(10)
     store.add(ids(1), {None: np.ones((1, 2))})
     with pytest.raises(KeyError):
         store.rows(ids(2))

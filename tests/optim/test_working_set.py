@@ -71,7 +71,7 @@ def test_merging_shards_is_choosing_from_all_rows(seed, n, count, shards):
     # The order in which shards answer must not matter.
     order = np.random.default_rng(seed).permutation(shards)
     for side in (0, 1):
-        got = merge([ids[side][i] for i in order], [keys[side][i] for i in order], count)
+        got, _ = merge([ids[side][i] for i in order], [keys[side][i] for i in order], count)
         assert np.array_equal(got, whole[side])
 
 
