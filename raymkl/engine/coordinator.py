@@ -142,6 +142,7 @@ class Coordinator:
         self.store = RowStore(problem.n_rows)
         self.history: list[dict] = []
         self.blocks: dict[int, tuple] = {}
+        self.hessian = np.empty(0)
         # Shards rest while the coordinator works, so it may use as many threads as there are cores.
         self.threads = RowThreads(os.cpu_count() or 1)
         self.round = 0
@@ -315,7 +316,9 @@ class Coordinator:
                     spaced=solver.rounds == 0 and solver.head.start is None,
                 )
             )
+        called = time.perf_counter()
         replies = self.pool.call_all("advance", request)
+        self.shard_seconds = time.perf_counter() - called
         for reply in replies:
             self.store.add(reply.new_ids, reply.new_rows)
         return [HeadSummary.of([reply.heads[k] for reply in replies], request.heads[k].count) for k in range(len(active))]
@@ -350,29 +353,31 @@ class Coordinator:
         for family, basis in zip(self.problem.families, self.bases, strict=True):
             gate = None if family.gate == NO_GATE else self.problem.gates[ids, family.gate]
             parts.append((basis, blocks[self.statistics.index(family.statistic)], gate))
-        return WorkingBlock(parts, self.threads)
+        # One piece of memory for all Hessians: fresh pages would cost more than filling them.
+        if self.hessian.size < len(ids) ** 2:
+            self.hessian = np.empty(len(ids) ** 2)
+        return WorkingBlock(parts, self.threads, self.hessian[: len(ids) ** 2].reshape(len(ids), len(ids)))
 
     def _pair_block(self, statistic: Any, prepared: Any, ids: np.ndarray, previous: tuple | None, s: int) -> np.ndarray:
         """(q, q) statistics of a working set; pairs that were in the previous working set are copied from there."""
-        from ..kernels.compiled import copy_pairs
+        from ..kernels.compiled import copy_pairs, mirror
 
         if previous is None:
             stat = statistic.pairs(prepared, prepared)
         else:
-            common, here, there = np.intersect1d(ids, previous[0], assume_unique=True, return_indices=True)
+            _, here, there = np.intersect1d(ids, previous[0], assume_unique=True, return_indices=True)
             new = np.setdiff1d(np.arange(len(ids)), here, assume_unique=True)
             stat = np.empty((len(ids), len(ids)), previous[1][s].dtype)
-            if len(common):
-                copy_pairs(previous[1][s], there, stat, here)
-            if len(new):
 
-                def compute(start: int, stop: int) -> None:
-                    part = new[start:stop]
-                    rows = statistic.pairs(prepared.take(part), prepared)
-                    stat[part] = rows
-                    stat[:, part] = rows.T
+            def compute(start: int, stop: int) -> None:
+                statistic.fill(prepared.take(new[start:stop]), prepared, stat, new[start:stop])
 
-                self.threads.split(len(new), compute, cost=float(len(new)) * len(ids) * 100)
+            def copy(start: int, stop: int) -> None:
+                copy_pairs(previous[1][s], there[start:stop], there, stat, here[start:stop], here)
+                mirror(stat, here[start:stop], new)
+
+            self.threads.split(len(new), compute, cost=float(len(new)) * len(ids) * 100)
+            self.threads.split(len(here), copy, cost=float(len(here)) * len(ids))
         np.fill_diagonal(stat, statistic.diagonal(prepared))
         return stat
 
@@ -395,6 +400,7 @@ class Coordinator:
             row = {
                 "round": self.round,
                 "seconds": seconds,
+                "shard_seconds": self.shard_seconds,
                 "head": h,
                 "primal": solver.certificate.primal,
                 "dual": solver.certificate.dual,

@@ -37,6 +37,8 @@ POLISHED = 1e-11
 POLISH_ROUNDS = 60
 # Steps of the fixed point are stretched up to this factor.
 LONGEST_STRIDE = 32.0
+# Rows of a Hessian that are finished at a time, while they are in the processor's cache.
+HESSIAN_ROWS = 64
 # Rounds without progress of the gap after which a head gives up.
 PATIENCE = 200
 
@@ -297,9 +299,9 @@ class HeadSolver:
 class WorkingBlock:
     """Pair statistics among the rows of a working set, per family, with its basis and the gates of the rows."""
 
-    def __init__(self, parts: list[tuple], threads: RowThreads):
-        """parts : per family (basis, stat (q, q) or stack (q, q, M), gate (q,) or None)."""
-        self.parts, self.threads = parts, threads
+    def __init__(self, parts: list[tuple], threads: RowThreads, buffer: np.ndarray):
+        """parts : per family (basis, stat (q, q) or stack (q, q, M), gate (q,) or None). buffer : (q, q) to put the Hessian in."""
+        self.parts, self.threads, self.buffer = parts, threads, buffer
 
     def hessian(self, combination: np.ndarray, left: np.ndarray | None, right: np.ndarray | None) -> np.ndarray:
         """(q, q) combined kernel matrix sum_r combination[r] basis_r, gates applied, plus left @ right.T where given."""
@@ -307,18 +309,20 @@ class WorkingBlock:
         for basis, stat, gate in self.parts:
             functions.append((basis.function(combination[at : at + basis.rank]), stat, gate))
             at += basis.rank
-        q = len(self.parts[0][1])
-        total = np.empty((q, q))
+        q, total = len(self.buffer), self.buffer
 
         def fill(start: int, stop: int) -> None:
-            rows = slice(start, stop)
-            for first, (function, stat, gate) in enumerate(functions):
-                values = function(stat[rows])
-                if gate is not None:
-                    values = gate[rows, None] * values * gate
-                total[rows] = values if first == 0 else total[rows] + values
-            if left is not None:
-                total[rows] += left[rows] @ right.T
+            for first in range(start, stop, HESSIAN_ROWS):
+                rows = slice(first, min(first + HESSIAN_ROWS, stop))
+                for position, (function, stat, gate) in enumerate(functions):
+                    values = total[rows] if position == 0 else np.empty_like(total[rows])
+                    function(stat[rows], values)
+                    if gate is not None:
+                        values *= gate[rows, None] * gate
+                    if position:
+                        total[rows] += values
+                if left is not None:
+                    total[rows] += left[rows] @ right.T
 
         self.threads.split(q, fill, cost=float(q) * q * 10)
         return total

@@ -11,7 +11,10 @@ from ..kernels.statistics import PORTION_BYTES
 
 # Share of the free memory that caches may take when no budget is given.
 DEFAULT_SHARE = 0.4
-WORKING_SET = 1024
+WORKING_SET = 1536
+# Large problems: a round costs much more in the shards than in the coordinator, so that fewer, larger rounds pay.
+LARGE_PROBLEM = 16_000
+LARGE_WORKING_SET = 2048
 SMALLEST_WORKING_SET = 64
 # Ready-made matrices: all M entries of every pair of a working set travel to the coordinator, this many bytes at most.
 STACK_BLOCK_BYTES = 64 * 2**20
@@ -49,7 +52,7 @@ def plan(shard_rows: int, n_rows: int, item: int, rank: int, n_heads: int, depth
     item : bytes of the cached statistics of one pair (0: nothing is cached). rank : basis functions. depth : ready-made matrices.
     budget : bytes per shard, or None for a share of the free memory. Raises ValueError when not even one round fits.
     """
-    size = WORKING_SET
+    size = WORKING_SET if n_rows < LARGE_PROBLEM else LARGE_WORKING_SET
     if depth:
         size = min(size, int(np.sqrt(STACK_BLOCK_BYTES / (8 * depth))))
     smallest = max(min(SMALLEST_WORKING_SET, n_rows), 2)

@@ -78,17 +78,21 @@ def start_shards(blocks: list, bounds: list[tuple[int, int]], problem: Any, para
 class Coordinator:
     """The actor around `coordinator.Coordinator`; its rounds can be watched while it runs."""
 
-    def __init__(self, actors: list, bounds: list, problem: Problem, params: RayParams):
-        from .coordinator import Coordinator as Rounds
+    def __init__(self) -> None:
+        from . import coordinator  # while the shards still wait for their place
 
-        self.rounds = Rounds(RayPool(actors, bounds, params), problem, params.memory_per_shard)
+        self.kind = coordinator.Coordinator
+        self.rounds = None
 
-    def run(self, heads: list[Head]) -> tuple[list[HeadResult], list[dict]]:
+    def run(
+        self, actors: list, bounds: list, problem: Problem, params: RayParams, heads: list[Head]
+    ) -> tuple[list[HeadResult], list[dict]]:
+        self.rounds = self.kind(RayPool(actors, bounds, params), problem, params.memory_per_shard)
         return self.rounds.run(heads), self.rounds.history
 
     def rows_since(self, count: int) -> list[dict]:
         """History rows after the first `count`."""
-        return self.rounds.history[count:]
+        return [] if self.rounds is None else self.rounds.history[count:]
 
 
 def train_on_ray(
@@ -99,18 +103,16 @@ def train_on_ray(
         ray.init(include_dashboard=False, log_to_driver=False)
     bounds = split_bounds(problem.n_rows, choose_shards(problem.n_rows, params))
     check_resources(len(bounds), params)
-    group, own_group = _place(len(bounds), params)
-    actors: list = []
+    # The coordinator needs no CPU of its own: shards wait while it works, and it waits while they do.
+    coordinator = ray.remote(Coordinator).options(num_cpus=0, max_concurrency=2, max_restarts=0).remote()
+    actors, group, own_group = [coordinator], None, False
     try:
+        group, own_group = _place(len(bounds), params)
         blocks = [ray.put(to_table(take(rows, slice(first, last)), problem.views)) for first, last in bounds]
         shared = ray.put(problem)
-        # The coordinator needs no CPU of its own: shards wait while it works, and it waits while they do.
-        options = {"num_cpus": 0, "max_concurrency": 2, "max_restarts": 0}
-        if group is not None:
-            options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=0)
-        actors += start_shards(blocks, bounds, shared, params, group)
-        actors.append(ray.remote(Coordinator).options(**options).remote(list(actors), bounds, shared, params))
-        return _watch(actors[-1], actors[-1].run.remote(heads), report)
+        shards = start_shards(blocks, bounds, shared, params, group)
+        actors += shards
+        return _watch(coordinator, coordinator.run.remote(shards, bounds, shared, params, heads), report)
     finally:
         for actor in actors:
             ray.kill(actor)

@@ -46,6 +46,7 @@ class Shard:
         self.boxes: list[tuple] = []
         self.G: list[list[np.ndarray]] = []
         self.sent = np.zeros(self.n, bool)
+        from ..kernels import compiled  # noqa: F401  loaded now, while other shards start, and not in the first round
 
     # -- setting up -------------------------------------------------------------------------------------------------
 

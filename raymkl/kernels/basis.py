@@ -46,13 +46,15 @@ class Basis:
         """
         raise TypeError(f"{type(self).__name__} accumulates nothing")
 
-    def function(self, combination: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-        """The function sum_r combination[r] * basis_r of blocks of statistics (any number of rows), float64."""
+    def function(self, combination: np.ndarray) -> Callable[[np.ndarray, np.ndarray], None]:
+        """The function sum_r combination[r] * basis_r: called with statistics and a float64 array (rows, columns) to fill."""
         raise TypeError(f"{type(self).__name__} has no function")
 
     def matrix(self, stat: np.ndarray, combination: np.ndarray) -> np.ndarray:
         """sum_r combination[r] * basis_r(stat), float64, one value per pair."""
-        return self.function(combination)(stat)
+        out = np.empty(stat.shape[:2])
+        self.function(combination)(stat, out)
+        return out
 
 
 class TableBasis(Basis):
@@ -84,12 +86,10 @@ class TableBasis(Basis):
 
         line = self.table[:, : self.rank] @ combination
 
-        def values(stat: np.ndarray) -> np.ndarray:
-            out = np.empty(stat.shape)
+        def fill(stat: np.ndarray, out: np.ndarray) -> None:
             look_up_float32(np.ascontiguousarray(stat), line, self.shift, self.first, out, 0, stat.shape[0])
-            return out
 
-        return values
+        return fill
 
 
 def aligned_zeros(shape: tuple[int, int]) -> np.ndarray:
@@ -194,7 +194,15 @@ class PowerBasis(Basis):
     def function(self, combination):
         dense = np.zeros(self.exponents[-1] + 1)
         dense[self.exponents] = combination
-        return lambda stat: np.polynomial.polynomial.polyval(stat.astype(np.float64) * self.inverse_scale, dense)
+
+        def fill(stat: np.ndarray, out: np.ndarray) -> None:
+            t = stat.astype(np.float64) * self.inverse_scale
+            out[:] = dense[-1]
+            for coefficient in dense[-2::-1]:
+                out *= t
+                out += coefficient
+
+        return fill
 
 
 class FormulaBasis(Basis):
@@ -212,11 +220,13 @@ class FormulaBasis(Basis):
     def function(self, combination):
         used = [(weight, profile) for weight, profile in zip(combination, self.profiles, strict=True) if weight != 0]
 
-        def values(stat: np.ndarray) -> np.ndarray:
+        def fill(stat: np.ndarray, out: np.ndarray) -> None:
             stat = np.asarray(stat, np.float64)
-            return sum((weight * profile(stat) for weight, profile in used), np.zeros(stat.shape))
+            out[:] = 0.0
+            for weight, profile in used:
+                out += weight * profile(stat)
 
-        return values
+        return fill
 
 
 class StackBasis(Basis):
@@ -235,4 +245,4 @@ class StackBasis(Basis):
         accumulate_stack(stat, slots, weights, out, start, stop)
 
     def function(self, combination):
-        return lambda stat: stat @ combination
+        return lambda stat, out: np.matmul(stat, combination, out=out)

@@ -20,7 +20,7 @@ LANES = 16
 # Columns added in one go, so that partial sums are loaded and stored once for all of them.
 COLUMNS = 4
 # Rows handled together: a few cache lines of statistics, whose partial sums stay in the first-level cache.
-TILE = 32
+TILE = 64
 # Partial sums run in float32 over this many columns, then move to float64.
 FLUSH = 256
 # Rows of one side that stay in the cache while the other side streams by, for statistics without a matrix product.
@@ -132,12 +132,35 @@ def finish_squared_distances(products, a_norms, b_norms, target, slots):
             line[j] = max(norm + b_norms[j] - two * products[i, j], zero)
 
 
+@njit(cache=True, nogil=True, fastmath=True)
+def squared_norms(array, out):
+    """out[i] = sum_d array[i, d]^2, summed in float64."""
+    for i in range(array.shape[0]):
+        total = 0.0
+        for d in range(array.shape[1]):
+            value = np.float64(array[i, d])
+            total += value * value
+        out[i] = total
+
+
 @njit(cache=True, nogil=True)
-def copy_pairs(source, there, target, here):
-    """target[here[i], here[j]] = source[there[i], there[j]] for all i, j."""
-    for i in range(len(here)):
-        for j in range(len(here)):
-            target[here[i], here[j]] = source[there[i], there[j]]
+def mirror(block, rows, columns):
+    """block[i, j] = block[j, i] for the given rows i and columns j (disjoint sets), in tiles that stay in the cache."""
+    for row in range(0, len(rows), 32):
+        for column in range(0, len(columns), 32):
+            for k in range(row, min(row + 32, len(rows))):
+                i = rows[k]
+                for m in range(column, min(column + 32, len(columns))):
+                    block[i, columns[m]] = block[columns[m], i]
+
+
+@njit(cache=True, nogil=True)
+def copy_pairs(source, source_rows, source_columns, target, target_rows, target_columns):
+    """target[target_rows[i], target_columns[j]] = source[source_rows[i], source_columns[j]] for all i, j."""
+    for i in range(len(target_rows)):
+        line, from_line = target[target_rows[i]], source[source_rows[i]]
+        for j in range(len(target_columns)):
+            line[target_columns[j]] = from_line[source_columns[j]]
 
 
 @njit(cache=True, nogil=True)

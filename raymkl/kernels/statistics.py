@@ -102,7 +102,11 @@ def _as(array: Any, dtype: Any, dense: bool = False) -> Any:
 def _squared_norms(array: Any) -> np.ndarray:
     if sp.issparse(array):
         return np.asarray(array.multiply(array).sum(axis=1)).ravel().astype(np.float64)
-    return np.einsum("ij,ij->i", array, array, dtype=np.float64)
+    from .compiled import squared_norms
+
+    norms = np.empty(len(array))
+    squared_norms(_read_only(array), norms)
+    return norms
 
 
 def _products(a: Any, b: Any) -> np.ndarray:

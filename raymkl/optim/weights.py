@@ -11,7 +11,6 @@ result projected to the boundary, and this repeated. q = inf (p = 2) has the sol
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import linprog
 
 from .norms import LpNorm, weight_norm
 
@@ -66,6 +65,8 @@ class CuttingPlanes:
         self.constants, self.slopes, self.slack_for = self.constants[keep], self.slopes[keep], self.slack_for[keep]
 
     def _linear_program(self) -> np.ndarray:
+        from scipy.optimize import linprog  # slow to import, and only p = 1 needs it
+
         n_cuts, n_kernels = self.slopes.shape
         scale = max(np.abs(self.slopes).max(initial=0.0), np.abs(self.constants).max(initial=0.0), 1e-300)
         # Variables (theta, eta); constant - slopes theta - eta <= 0, in units in which the largest entry is one.
