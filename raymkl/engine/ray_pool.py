@@ -71,7 +71,7 @@ def start_shards(blocks: list, bounds: list[tuple[int, int]], problem: Any, para
         options = {"num_cpus": params.cpus_per_shard, "max_restarts": 0, "max_task_retries": 0}
         if group is not None:
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index)
-        actors.append(ray.remote(Shard).options(**options).remote(block, first, problem, threads))
+        actors.append(ray.remote(Shard).options(**options).remote(block, first, problem, threads, True))
     return actors
 
 
@@ -79,8 +79,11 @@ class Coordinator:
     """The actor around `coordinator.Coordinator`; its rounds can be watched while it runs."""
 
     def __init__(self) -> None:
-        from . import coordinator  # while the shards still wait for their place
+        # While the shards still wait for their place.
+        from ..kernels.compiled import warm_up
+        from . import coordinator
 
+        warm_up()
         self.kind = coordinator.Coordinator
         self.rounds = None
 

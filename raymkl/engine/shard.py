@@ -29,7 +29,8 @@ from .rows import from_table, take
 class Shard:
     """Rows first <= i < first + n of the data."""
 
-    def __init__(self, block: pa.Table | dict, first: int, problem: Problem, threads: int = 1):
+    def __init__(self, block: pa.Table | dict, first: int, problem: Problem, threads: int = 1, warm: bool = False):
+        """warm : load compiled code now, which a new process should do before the first call comes."""
         self.rows = from_table(block, problem.views) if isinstance(block, pa.Table) else block
         self.first = first
         self.problem = problem
@@ -46,7 +47,10 @@ class Shard:
         self.boxes: list[tuple] = []
         self.G: list[list[np.ndarray]] = []
         self.sent = np.zeros(self.n, bool)
-        from ..kernels import compiled  # noqa: F401  loaded now, while other shards start, and not in the first round
+        if warm:
+            from ..kernels.compiled import warm_up
+
+            warm_up()
 
     # -- setting up -------------------------------------------------------------------------------------------------
 

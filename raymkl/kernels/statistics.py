@@ -25,7 +25,7 @@ import scipy.sparse as sp
 
 # New columns are computed in portions of this size: nothing large is held twice, and what one step makes the next finds in the
 # processor's cache.
-PORTION_BYTES = 8 * 2**20
+PORTION_BYTES = 16 * 2**20
 
 
 @dataclass
