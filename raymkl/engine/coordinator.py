@@ -419,9 +419,9 @@ class Coordinator:
     @staticmethod
     def _result(solver: HeadSolver, factor: np.ndarray) -> HeadResult:
         certificate, a, theta = solver.best
-        if solver.converged:  # polished beyond the tolerance: the last point is the better one
+        if solver.certificate.gap <= solver.head.tol:  # polished beyond the tolerance: the last point is the better one
             certificate, a, theta = solver.certificate, solver.a, solver.theta
-        return HeadResult(a, theta, certificate.intercept, factor, certificate, solver.rounds, solver.converged)
+        return HeadResult(a, theta, certificate.intercept, factor, certificate, solver.rounds, certificate.gap <= solver.head.tol)
 
 
 def feasible(a: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:

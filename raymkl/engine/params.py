@@ -15,9 +15,9 @@ class RayParams:
     num_shards : shards the rows are split into; None chooses one per free CPU (Ray) or per core (local).
     cpus_per_shard : CPUs that each shard actor reserves; fractions are allowed.
     memory_per_shard : bytes that a shard's caches may take; None takes a share of what is free.
-    max_shard_failures : shard losses that a run survives.
+    max_shard_failures : shard losses that a run may survive. Recovery is not built yet: a lost shard ends the fit with an error.
     timeout_s : seconds after which a shard or a placement that does not answer is given up.
-    checkpoint_dir, checkpoint_every_s : where and how often the state of a run is written; None writes nothing.
+    checkpoint_dir, checkpoint_every_s : where and how often the state of a run is written. Not built yet: only None is accepted.
     """
 
     num_shards: int | None = None
@@ -37,3 +37,5 @@ class RayParams:
             value = getattr(self, name)
             if not (isinstance(value, Real) and value > 0) and not (name == "memory_per_shard" and value is None):
                 raise ValueError(f"{name} must be a positive number{' or None' if name == 'memory_per_shard' else ''}, got {value!r}")
+        if self.checkpoint_dir is not None:
+            raise ValueError(f"checkpoint_dir must be None: this version writes no checkpoints yet; got {self.checkpoint_dir!r}")
