@@ -2,7 +2,8 @@
 
 from .base import Kernel, Product, Scaled, Sum
 from .formulas import RBF, Chi2, Custom, HistogramIntersection, Laplacian, Linear, Polynomial, Precomputed, rbf, stored
-from .store import KernelStore, write_store
+from .store import KernelStore
+from .store_writer import write_store
 
 __all__ = [
     "RBF",

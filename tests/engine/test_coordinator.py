@@ -6,7 +6,8 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raymkl.engine.coordinator import ColumnCache, RowStore, feasible
+from raymkl.engine.caches import ColumnCache, RowStore
+from raymkl.engine.coordinator import feasible
 from raymkl.engine.train import WORTH_A_CLUSTER, choose_engine
 
 
