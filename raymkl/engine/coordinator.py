@@ -84,9 +84,7 @@ class Coordinator:
             if mean @ mean > WORTH_CENTRING * max(spread, 0.0):
                 self.centers[view] = mean
         largest = np.max(self.pool.call_all("prepare", self.centers), axis=0)
-        self.depth = max(
-            (max(k.index for k in f.kernels) + 1 for f in self.problem.families if isinstance(f.statistic, Matrices)), default=0
-        )
+        self.depth = sum(self.problem.depths.values())
         bounds = [statistic.bound(float(size)) for statistic, size in zip(self.statistics, largest, strict=True)]
         self.bases = [
             family.basis(

@@ -72,12 +72,7 @@ class BaseMKL(BaseEstimator):
         """The list of kernels to learn over."""
         kernels = self.kernels
         if isinstance(kernels, str):
-            if kernels != "precomputed":
-                raise ValueError(f'kernels must be a list of kernels or "precomputed", got {kernels!r}')
-            if self.normalize == "spherical":
-                raise ValueError(NO_SPHERICAL_MATRICES)
-            depth = inputs.precomputed_stack(X, square=True).shape[2]
-            return [Precomputed(index=m) for m in range(depth)]
+            raise ValueError(f'kernels must be a list of kernels or "precomputed", got {kernels!r}')
         if kernels is None:
             return default_bank(inputs.rows_of(X, [Linear()])[None])
         if isinstance(kernels, Kernel):
@@ -92,19 +87,18 @@ class BaseMKL(BaseEstimator):
             if not isinstance(kernel, Kernel):
                 raise TypeError(f"kernels[{position}] is a {type(kernel).__name__}, not a kernel (see raymkl.kernels)")
         if self.normalize == "spherical" and any(map(inputs.is_matrix, kernels)):
-            raise ValueError(
-                'normalize="spherical" needs k(x, x) of new examples, which ready-made matrices do not hold; normalise them first'
-            )
+            raise ValueError(NO_SPHERICAL_MATRICES)
         return kernels
 
     def _read(self, X: Any, reset: bool) -> tuple[Any, dict, list[Kernel]]:
         """Container, rows by view key, and kernels; all checks of X that need no y."""
-        if isinstance(self.kernels, str):
-            kernels = self._check_kernels(X) if reset else self.kernels_
+        if isinstance(self.kernels, str) and self.kernels == "precomputed":
+            if self.normalize == "spherical":
+                raise ValueError(NO_SPHERICAL_MATRICES)
             stack = inputs.precomputed_stack(X, square=reset)
             if reset:
                 self.n_features_in_ = stack.shape[1]
-            return stack, {None: stack}, kernels
+            return stack, {None: stack}, [Precomputed(index=m) for m in range(stack.shape[2])] if reset else self.kernels_
         X = inputs.check_container(self, X, reset)
         inputs.count_rows(X)
         kernels = self._check_kernels(X) if reset else self.kernels_
