@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from .rows import concatenate, take
@@ -13,37 +15,49 @@ class RowStore:
     MOST_PARTS = 8
 
     def __init__(self, n_rows: int) -> None:
-        self.parts: list[dict] = []
-        self.starts = [0]
-        self.place = np.full(n_rows, -1, np.int64)  # position of a row in the parts, one after the other
+        self.n_rows = n_rows
+        self.count = 0
+        self.place = np.full(n_rows, -1, np.int64)  # position of a row in the order of arrival
+        self.dense: dict[Any, np.ndarray] = {}  # room for all rows; memory is touched only where rows are
+        self.parts: list[dict] = []  # other views (sparse, strings), one part per arrival
 
     def missing(self, ids: np.ndarray) -> np.ndarray:
         """Those of the given rows that were never seen."""
         return ids[self.place[ids] < 0]
 
     def add(self, ids: np.ndarray, rows: dict) -> None:
+        """Keep rows; those seen before are passed over (a shard does not know what was fetched from it)."""
+        new = self.place[ids] < 0
+        if not new.all():
+            ids, rows = ids[new], take(rows, new)
         if len(ids) == 0:
             return
-        self.place[ids] = self.starts[-1] + np.arange(len(ids))
-        self.parts.append(rows)
-        self.starts.append(self.starts[-1] + len(ids))
-        if len(self.parts) > self.MOST_PARTS:  # few large parts are quicker to read than many small ones
-            self.parts, self.starts = [concatenate(self.parts)], [0, self.starts[-1]]
+        first, self.count = self.count, self.count + len(ids)
+        self.place[ids] = np.arange(first, self.count)
+        other = {}
+        for view, array in rows.items():
+            if isinstance(array, np.ndarray) and array.dtype != object:
+                if view not in self.dense:
+                    self.dense[view] = np.empty((self.n_rows, *array.shape[1:]), array.dtype)
+                self.dense[view][first : self.count] = array
+            else:
+                other[view] = array
+        if other:
+            self.parts.append(other)
+            if len(self.parts) > self.MOST_PARTS:  # few large parts are quicker to read than many small ones
+                self.parts = [concatenate(self.parts)]
 
     def rows(self, ids: np.ndarray) -> dict:
         """Features of the given rows, in their order."""
         places = self.place[ids]
         if np.any(places < 0):
             raise KeyError(f"row {ids[places < 0][0]} was never seen")
-        part_of = np.searchsorted(self.starts, places, side="right") - 1
-        used = np.unique(part_of)
-        if len(used) == 1:
-            return take(self.parts[used[0]], places - self.starts[used[0]])
-        chosen = [np.flatnonzero(part_of == part) for part in used]
-        joined = concatenate([take(self.parts[part], places[rows] - self.starts[part]) for part, rows in zip(used, chosen, strict=True)])
-        back = np.empty(len(ids), np.int64)
-        back[np.concatenate(chosen)] = np.arange(len(ids))
-        return take(joined, back)
+        result = {view: array[places] for view, array in self.dense.items()}
+        if self.parts:
+            if len(self.parts) > 1:
+                self.parts = [concatenate(self.parts)]
+            result.update(take(self.parts[0], places))
+        return result
 
 
 class ColumnCache:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,6 +65,7 @@ class Coordinator:
         self.statistics = list(dict.fromkeys(family.statistic for family in problem.families))
         self.store = RowStore(problem.n_rows)
         self.history: list[dict] = []
+        self.results: list[HeadResult] = []
         self.blocks: dict[int, tuple] = {}
         self.hessian = np.empty(0)
         # Shards rest while the coordinator works, so it may use as many threads as there are cores.
@@ -162,12 +163,20 @@ class Coordinator:
 
     def run(self, heads: list[Head]) -> list[HeadResult]:
         """Train all heads; returns one result per head, in their order."""
+        for rows in self.rounds(heads):
+            if self.report is not None:
+                for row in rows:
+                    self.report(row)
+        return self.results
+
+    def rounds(self, heads: list[Head]) -> Iterator[list[dict]]:
+        """Train all heads, yielding the new rows of the history after every round; `results` holds what was learned."""
         try:
-            return self._run(heads)
+            yield from self._rounds(heads)
         finally:
             self.threads.close()
 
-    def _run(self, heads: list[Head]) -> list[HeadResult]:
+    def _rounds(self, heads: list[Head]) -> Iterator[list[dict]]:
         self.started = time.perf_counter()
         self._prepare()
         self.plan = self._open(len(heads))
@@ -191,9 +200,9 @@ class Coordinator:
             summaries = self._round(active, steps)
             for h, summary in zip(active, summaries, strict=True):
                 self.solvers[h].absorb(summary)
-            self._record(active)
+            yield self._record(active)
             steps = self._steps([h for h in active if not self.solvers[h].done])
-        return [self._result(solver, factor) for solver, factor in zip(self.solvers, factors, strict=True)]
+        self.results = [self._result(solver, factor) for solver, factor in zip(self.solvers, factors, strict=True)]
 
     def _starting_steps(self) -> dict[int, Step]:
         """No change for a fresh head; the given dual variables, brought into the new box, for a warm one."""
@@ -315,11 +324,11 @@ class Coordinator:
 
     # -- records ------------------------------------------------------------------------------------------------------
 
-    def _record(self, active: list[int]) -> None:
+    def _record(self, active: list[int]) -> list[dict]:
+        """One row of the history per head that took part in the round."""
         seconds = time.perf_counter() - self.started
-        for h in active:
-            solver = self.solvers[h]
-            row = {
+        rows = [
+            {
                 "round": self.round,
                 "seconds": seconds,
                 "shard_seconds": self.shard_seconds,
@@ -334,9 +343,10 @@ class Coordinator:
                 "rows_per_shard": self.rows_per_shard,
                 "expected_peak_bytes": self.plan.expected_peak,
             }
-            self.history.append(row)
-            if self.report is not None:
-                self.report(row)
+            for h, solver in ((h, self.solvers[h]) for h in active)
+        ]
+        self.history += rows
+        return rows
 
     @staticmethod
     def _result(solver: HeadSolver, factor: np.ndarray) -> HeadResult:

@@ -24,7 +24,9 @@ class LocalPool:
         if num_shards is None:
             num_shards = max(1, min(os.cpu_count() or 1, n // ROWS_PER_THREAD))
         self.bounds = split_bounds(n, num_shards)
-        self.shards = [Shard(take(rows, slice(a, b)), a, problem) for a, b in self.bounds]
+        self.shards = [Shard() for _ in self.bounds]
+        for shard, (first, last) in zip(self.shards, self.bounds, strict=True):
+            shard.load(take(rows, slice(first, last)), first, problem)
         self.executor = ThreadPoolExecutor(num_shards) if num_shards > 1 else None
         # Several threads calling BLAS at once would otherwise start threads of their own.
         self.limits = threadpool_limits(1) if num_shards > 1 else None

@@ -1,4 +1,4 @@
-"""The Ray pool: the same shards as actors, driven by a coordinator that is an actor itself.
+"""The Ray pool: the same shards as actors, driven by a coordinator that is a task of its own.
 
     driver       puts one Arrow block per shard into the object store, starts all actors at once, waits
     coordinator  runs the rounds
@@ -10,7 +10,8 @@ is killed, Ray ends the actors that it owned.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
 
 # A shard with fewer rows than this is not worth an actor when the number of shards is left to us.
 ROWS_PER_SHARD = 2_000
-POLL_SECONDS = 1.0
+# A run that is watched reports this often.
+REPORT_SECONDS = 1.0
+# CPUs of an earlier fit are free again after about 50 ms.
+LEAVING_SECONDS = 0.5
 
 
 class ShardFailure(RuntimeError):
@@ -37,8 +41,10 @@ class ShardFailure(RuntimeError):
 class RayPool:
     """Shard actors over contiguous ranges of rows; calls go to all of them and answers come back in their order."""
 
-    def __init__(self, actors: list, bounds: list[tuple[int, int]], params: RayParams):
+    def __init__(self, actors: list, blocks: list, bounds: list[tuple[int, int]], problem: Any, params: RayParams):
+        """blocks, problem : references to one Arrow block per shard and to the problem."""
         self.actors, self.bounds, self.params = actors, bounds, params
+        self.call_some([(s, "load", (blocks[s], first, problem)) for s, (first, _) in enumerate(bounds)])
 
     def call_all(self, method: str, *arguments: Any) -> list:
         """Result of a shard method from every shard, in the order of the shards."""
@@ -63,39 +69,35 @@ class RayPool:
         return results
 
 
-def start_shards(blocks: list, bounds: list[tuple[int, int]], problem: Any, params: RayParams, group: Any) -> list:
-    """One actor per block. `problem` is a reference, so that it travels once per node."""
+def start_shards(num_shards: int, params: RayParams, group: Any) -> list:
+    """Shard actors that load their code while their rows are still on the way."""
     threads = max(1, int(params.cpus_per_shard))
     actors = []
-    for index, (block, (first, _)) in enumerate(zip(blocks, bounds, strict=True)):
+    for index in range(num_shards):
         options = {"num_cpus": params.cpus_per_shard, "max_restarts": 0, "max_task_retries": 0}
         if group is not None:
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index)
-        actors.append(ray.remote(Shard).options(**options).remote(block, first, problem, threads, True))
+        actors.append(ray.remote(Shard).options(**options).remote(threads, True))
     return actors
 
 
-class Coordinator:
-    """The actor around `coordinator.Coordinator`; its rounds can be watched while it runs."""
+def coordinate(
+    actors: list, blocks: list, bounds: list, problem: list, params: RayParams, heads: list[Head], watched: bool
+) -> Iterator[list[dict] | tuple[list[HeadResult], list[dict]]]:
+    """The coordinator's rounds as a task: yields the newest rows of the history now and then, and at last (results, history).
 
-    def __init__(self) -> None:
-        # While the shards still wait for their place.
-        from ..kernels.compiled import warm_up
-        from . import coordinator
+    blocks, problem : lists of references, so that the values travel to the shards and not through here. A task and not an actor: its process goes back to Ray's pool with all code loaded, and the next fit finds it there.
+    """
+    from .coordinator import Coordinator
 
-        warm_up()
-        self.kind = coordinator.Coordinator
-        self.rounds = None
-
-    def run(
-        self, actors: list, bounds: list, problem: Problem, params: RayParams, heads: list[Head]
-    ) -> tuple[list[HeadResult], list[dict]]:
-        self.rounds = self.kind(RayPool(actors, bounds, params), problem, params.memory_per_shard)
-        return self.rounds.run(heads), self.rounds.history
-
-    def rows_since(self, count: int) -> list[dict]:
-        """History rows after the first `count`."""
-        return [] if self.rounds is None else self.rounds.history[count:]
+    pool = RayPool(actors, blocks, bounds, problem[0], params)
+    rounds = Coordinator(pool, ray.get(problem[0]), params.memory_per_shard)
+    last = time.monotonic()
+    for rows in rounds.rounds(heads):
+        if watched and (rounds.round == 1 or time.monotonic() - last >= REPORT_SECONDS):
+            last = time.monotonic()
+            yield rows
+    yield rounds.results, rounds.history
 
 
 def train_on_ray(
@@ -106,38 +108,44 @@ def train_on_ray(
         ray.init(include_dashboard=False, log_to_driver=False)
     bounds = split_bounds(problem.n_rows, choose_shards(problem.n_rows, params))
     check_resources(len(bounds), params)
-    # The coordinator needs no CPU of its own: shards wait while it works, and it waits while they do.
-    coordinator = ray.remote(Coordinator).options(num_cpus=0, max_concurrency=2, max_restarts=0).remote()
-    actors, group, own_group = [coordinator], None, False
+    _wait_for_cpus(len(bounds) * params.cpus_per_shard)
+    group, own_group = _ask_for_place(len(bounds), params)
+    shards, running = [], None
+    finished = False
     try:
-        group, own_group = _place(len(bounds), params)
-        blocks = [ray.put(to_table(take(rows, slice(first, last)), problem.views)) for first, last in bounds]
+        # Processes start while the rows are packed; nothing waits for anything before the first round.
+        shards = start_shards(len(bounds), params, group)
         shared = ray.put(problem)
-        shards = start_shards(blocks, bounds, shared, params, group)
-        actors += shards
-        return _watch(coordinator, coordinator.run.remote(shards, bounds, shared, params, heads), report)
+        # The coordinator needs no CPU of its own: shards wait while it works, and it waits while they do.
+        task = ray.remote(coordinate).options(num_cpus=0, num_returns="streaming", max_retries=0, name="Coordinator.run")
+        blocks = [ray.put(to_table(take(rows, slice(first, last)), problem.views)) for first, last in bounds]
+        if own_group:
+            _wait_for_place(group, len(bounds), params)
+        running = task.remote(shards, blocks, bounds, [shared], params, heads, report is not None)
+        outcome = _watch(running, report)
+        finished = True
+        return outcome
     finally:
-        for actor in actors:
+        if running is not None and not finished:
+            ray.cancel(running, force=True)
+        for actor in shards:
             ray.kill(actor)
         if own_group:
             remove_placement_group(group)
 
 
-def _watch(coordinator: Any, running: Any, report: Callable[[dict], None] | None) -> tuple[list[HeadResult], list[dict]]:
+def _watch(running: Any, report: Callable[[dict], None] | None) -> tuple[list[HeadResult], list[dict]]:
     """Wait for the run, passing on its history as it grows; errors come back as they were raised."""
-    seen = 0
-    while True:
-        done, _ = ray.wait([running], timeout=POLL_SECONDS if report else None)
-        if done:
-            break
-        new = ray.get(coordinator.rows_since.remote(seen))
-        seen += len(new)
-        for row in new[-1:]:
-            report(row)
     try:
-        return ray.get(running)
+        for reference in running:
+            outcome = ray.get(reference)
+            if isinstance(outcome, tuple):
+                return outcome
+            for row in outcome:
+                report(row)
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None
+    raise ShardFailure("the coordinator ended without a result")
 
 
 def choose_shards(n_rows: int, params: RayParams) -> int:
@@ -158,16 +166,25 @@ def check_resources(num_shards: int, params: RayParams) -> None:
         )
 
 
-def _place(num_shards: int, params: RayParams) -> tuple[Any, bool]:
+def _wait_for_cpus(wanted: float) -> None:
+    """Give the actors of a fit that just ended a moment to leave: a placement group that does not fit at once is tried again late."""
+    deadline = time.monotonic() + LEAVING_SECONDS
+    while ray.available_resources().get("CPU", 0.0) < wanted and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def _ask_for_place(num_shards: int, params: RayParams) -> tuple[Any, bool]:
     """A placement group for the shards and whether it is ours; inside somebody's group, shards live there and none is made."""
     if ray.util.get_current_placement_group() is not None:
         return None, False
-    group = placement_group([{"CPU": params.cpus_per_shard}] * num_shards, strategy="SPREAD")
+    return placement_group([{"CPU": params.cpus_per_shard}] * num_shards, strategy="SPREAD"), True
+
+
+def _wait_for_place(group: Any, num_shards: int, params: RayParams) -> None:
+    """Raise ShardFailure when the shards find no place in time."""
     if not group.wait(timeout_seconds=params.timeout_s):
-        remove_placement_group(group)
         free = ray.available_resources().get("CPU", 0.0)
         raise ShardFailure(
             f"{num_shards} shards of {params.cpus_per_shard:g} CPU found no place within timeout_s={params.timeout_s:g} seconds: "
             f"{free:g} CPUs are free now"
         )
-    return group, True

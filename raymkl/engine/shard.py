@@ -29,8 +29,16 @@ from .rows import from_table, take
 class Shard:
     """Rows first <= i < first + n of the data."""
 
-    def __init__(self, block: pa.Table | dict, first: int, problem: Problem, threads: int = 1, warm: bool = False):
+    def __init__(self, threads: int = 1, warm: bool = False):
         """warm : load compiled code now, which a new process should do before the first call comes."""
+        self.threads = RowThreads(threads)
+        if warm:
+            from ..kernels.compiled import warm_up
+
+            warm_up()
+
+    def load(self, block: pa.Table | dict, first: int, problem: Problem) -> None:
+        """Take rows first <= i < first + n, an Arrow block or arrays by view, and forget all that was before."""
         self.rows = from_table(block, problem.views) if isinstance(block, pa.Table) else block
         self.first = first
         self.problem = problem
@@ -38,7 +46,6 @@ class Shard:
         self.gates = None if problem.gates is None else problem.gates[first : first + self.n]
         self.statistics = list(dict.fromkeys(family.statistic for family in problem.families))
         self.family_statistic = [self.statistics.index(family.statistic) for family in problem.families]
-        self.threads = RowThreads(threads)
         self.prepared: list[Any] = []
         self.cache: list[np.ndarray | None] = []
         self.bases: list[Basis] = []
@@ -47,10 +54,6 @@ class Shard:
         self.boxes: list[tuple] = []
         self.G: list[list[np.ndarray]] = []
         self.sent = np.zeros(self.n, bool)
-        if warm:
-            from ..kernels.compiled import warm_up
-
-            warm_up()
 
     # -- setting up -------------------------------------------------------------------------------------------------
 

@@ -73,7 +73,8 @@ def test_rounds_of_a_shard_equal_naive_sums(gate_of_entry, dtype, make):
     """Three rounds that change, change again and take back dual variables of own and of other rows."""
     problem = problem_of(BANK, gate_of_entry, None if gate_of_entry is None else GATES, dtype)
     first, last = 20, 45
-    shard = Shard(make(X[first:last].astype(dtype)), first, problem)
+    shard = Shard()
+    shard.load(make(X[first:last].astype(dtype)), first, problem)
     spread = opened(shard, [head_of()])
     K = gated(gram(BANK, X), gate_of_entry)
     theta = np.array([0.3, 0.0, 0.5, 0.2, 0.9])
@@ -104,7 +105,8 @@ def test_rounds_of_a_shard_equal_naive_sums(gate_of_entry, dtype, make):
 
 
 def test_features_of_a_row_travel_once():
-    shard = Shard({None: X}, 0, problem_of(BANK))
+    shard = Shard()
+    shard.load({None: X}, 0, problem_of(BANK))
     spread = opened(shard, [head_of()])
     nothing = np.empty(0, np.int64)
     seen = []
