@@ -9,21 +9,43 @@ from typing import Any
 __version__ = "0.1.0"
 
 _HOMES = {
+    "ConvexLocalizedMKLClassifier": "raymkl.models.localized_convex",
+    "ConvexLocalizedMKLRegressor": "raymkl.models.localized_convex",
+    "LocalizedMKLClassifier": "raymkl.models.localized_gated",
+    "MKLRegressor": "raymkl.models.regressor",
     "MKLClassifier": "raymkl.models.classifier",
     "RayParams": "raymkl.engine.params",
     "load": "raymkl.io",
+    "report": "raymkl.reporting.page",
+    "diagnostics": None,
     "kernels": None,
     "norms": "raymkl.optim.norms",
+    "plot": None,
+    "search": None,
 }
 
-__all__ = ["MKLClassifier", "RayParams", "kernels", "load", "norms"]
+__all__ = [
+    "ConvexLocalizedMKLClassifier",
+    "ConvexLocalizedMKLRegressor",
+    "LocalizedMKLClassifier",
+    "MKLClassifier",
+    "MKLRegressor",
+    "RayParams",
+    "diagnostics",
+    "kernels",
+    "load",
+    "norms",
+    "plot",
+    "report",
+    "search",
+]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'raymkl' has no attribute {name!r}")
-    if name == "kernels":
-        value = import_module("raymkl.kernels")
+    if _HOMES[name] is None:
+        value = import_module(f"raymkl.{name}")
     elif name == "norms":
         value = import_module("raymkl.optim.norms")
     else:

@@ -11,23 +11,28 @@ It knows pools only by `call_all` and `call_some`, so it runs the same in this p
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Container, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
-from ..kernels.families import NO_GATE
 from ..kernels.normalize import scales
-from ..kernels.statistics import Matrices
 from ..optim.certificate import Certificate
 from .caches import ColumnCache, RowStore
-from .head_solver import HeadSolver, HeadSummary, Step, WorkingBlock
+from .head_solver import HeadSolver, HeadSummary, Step
 from .messages import Head, HeadRequest, Problem, RoundRequest
 from .parallel import RowThreads
 from .plan import MemoryPlan, plan
+from .program import Program
 from .rows import concatenate, take
+from .shared_weights import Leader
+from .working_blocks import WorkingBlocks
 
 # Centre the rows of a view when their mean is this many times larger than their spread (both squared).
 WORTH_CENTRING = 4.0
@@ -40,7 +45,10 @@ ROUND_OFF = {"float32": 1e-6, "float64": 1e-14}
 
 @dataclass
 class HeadResult:
-    """What a head learned. a : (n,) signed dual variables. theta : (E,) weights. scale : (E,) normalisation factors."""
+    """What a head learned, in one stage of its path.
+
+    a : (n,) signed dual variables. theta : (E,) weights. scale : (E,) normalisation factors. f : decision values of `Head.watch`.
+    """
 
     a: np.ndarray
     theta: np.ndarray
@@ -49,10 +57,14 @@ class HeadResult:
     certificate: Certificate
     rounds: int
     converged: bool
+    f: np.ndarray | None = None
 
 
 class Coordinator:
-    """Trains heads over a pool. `report` is called with each row of the history as it is made."""
+    """Trains heads over a pool. `report` is called with each row of the history as it is made.
+
+    `rounds(heads)` trains a given list. Heads may also come and go: `open`, then `add`, `round_once` and `drop` as wanted.
+    """
 
     def __init__(
         self,
@@ -60,17 +72,33 @@ class Coordinator:
         problem: Problem,
         budget: int | None = None,
         report: Callable[[dict], None] | None = None,
+        threads: int | None = None,
     ):
+        """threads : of the coordinator; None takes one per core, because the shards rest while it works."""
+        threads = threads or os.cpu_count() or 1
         self.pool, self.problem, self.budget, self.report = pool, problem, budget, report
         self.statistics = list(dict.fromkeys(family.statistic for family in problem.families))
+        self.cached = any(statistic.cacheable for statistic in self.statistics)
         self.store = RowStore(problem.n_rows)
         self.history: list[dict] = []
-        self.results: list[HeadResult] = []
-        self.blocks: dict[int, tuple] = {}
-        self.hessian = np.empty(0)
-        # Shards rest while the coordinator works, so it may use as many threads as there are cores.
-        self.threads = RowThreads(os.cpu_count() or 1)
-        self.round = 0
+        self.results: dict[int, list[HeadResult]] = {}
+        self.solvers: dict[int, HeadSolver] = {}
+        self.leaders: dict[int, Leader] = {}
+        self.factors: dict[int, np.ndarray] = {}
+        self.waiting: deque[list[tuple[int, Head]]] = deque()
+        self.steps: dict[int, Step] = {}
+        self.dropped: list[int] = []
+        self.buffers: dict[int, np.ndarray] = {}
+        self.restarted: set[int] = set()
+        # Heads whose watched rows are wanted after every round, and their decision values in the last one.
+        self.peek: set[int] = set()
+        self.peeked: dict[int, np.ndarray] = {}
+        self.threads = RowThreads(threads)
+        self.heads_at_a_time = ThreadPoolExecutor(threads)
+        self.one_thread = RowThreads(1)
+        self.round = self.numbered = 0
+        self.shard_seconds = 0.0
+        self.limits: threadpool_limits | None = None
 
     # -- setting up -------------------------------------------------------------------------------------------------
 
@@ -100,25 +128,37 @@ class Coordinator:
             self.spread[family.members, at : at + basis.rank] = basis.coefficients
             at += basis.rank
 
-    def _open(self, n_heads: int) -> MemoryPlan:
-        item = sum(np.dtype(self.problem.dtype_of(statistic)).itemsize for statistic in self.statistics if statistic.cacheable)
+    def _open(self, n_heads: int, together: int) -> MemoryPlan:
+        item = sum(self.problem.pair_bytes(statistic) for statistic in self.statistics if statistic.cacheable)
         rows = self.rows_per_shard = max((b - a for a, b in self.pool.bounds), default=0)
-        chosen = plan(rows, self.problem.n_rows, item, self.spread.shape[1], n_heads, self.depth, self.budget, len(self.pool.bounds))
+        n, rank, shards = self.problem.n_rows, self.spread.shape[1], len(self.pool.bounds)
+        chosen = plan(rows, n, item, rank, n_heads, self.depth, self.budget, shards, together)
         self.pool.call_all("open", self.bases, chosen.capacity)
         self.cache = ColumnCache(chosen.capacity)
         return chosen
 
     def _scales(self, heads: list[Head], masks: np.ndarray, diagonal: np.ndarray) -> list[np.ndarray]:
         """Normalisation factors (E,) of every head, from its unmasked rows. masks : (H, n). diagonal : (H, E) sums of k(i, i)."""
+        if all(head.scale is not None for head in heads):
+            return [head.scale for head in heads]
         kinds = {head.normalize for head in heads}
         ones = [np.ones(self.problem.n_entries) for _ in heads]
         if kinds <= {None, "spherical"}:
             return ones
-        sums = self._matrix_sums(masks) @ self.spread.T if "multiplicative" in kinds else np.zeros_like(diagonal)
+        # Kernels are normalised before they are gated; gates 1 / sqrt(k(x, x)) are another kind of normalisation.
+        diagonal = np.sum(self.pool.call_all("diagonals", masks, False), axis=0)
+        sums = np.zeros_like(diagonal)
+        if "multiplicative" in kinds:  # classes of one fold have the same rows
+            distinct, which = np.unique(masks, axis=0, return_inverse=True)
+            sums = (self._matrix_sums(distinct) @ self.spread.T)[which.ravel()]
         return [
             scales(head.normalize, diagonal[h], sums[h], masks[h].sum()) if head.normalize in ("multiplicative", "trace") else ones[h]
             for h, head in enumerate(heads)
         ]
+
+    def normalisation(self, head: Head, mask: np.ndarray) -> np.ndarray:
+        """Normalisation factors (E,) of a head that is not trained yet; `open` comes first."""
+        return self._scales([head], mask[None], np.zeros((1, self.problem.n_entries)))[0]
 
     def _matrix_sums(self, masks: np.ndarray) -> np.ndarray:
         """(H, R) sums over all pairs of rows of each mask; beyond 8,192 rows from evenly spaced columns."""
@@ -137,7 +177,7 @@ class Coordinator:
     def _entering(self, ids: np.ndarray, in_use: np.ndarray | None) -> tuple[RoundRequest, np.ndarray]:
         """A request that brings the given columns into the caches, and their slots."""
         none = np.empty(0, np.int64)
-        if not any(statistic.cacheable for statistic in self.statistics):
+        if not self.cached:
             return RoundRequest(self.round, none, none, {}), ids
         entering = self.cache.place(ids, in_use)
         missing = self.store.missing(entering)
@@ -161,25 +201,106 @@ class Coordinator:
 
     # -- the run ------------------------------------------------------------------------------------------------------
 
-    def run(self, heads: list[Head]) -> list[HeadResult]:
-        """Train all heads; returns one result per head, in their order."""
+    def run(self, heads: list[Head]) -> list[list[HeadResult]]:
+        """Train all heads; returns the results of every head's stages, in the order of the heads."""
         for rows in self.rounds(heads):
             if self.report is not None:
                 for row in rows:
                     self.report(row)
-        return self.results
+        return self.outcome(heads)
 
-    def rounds(self, heads: list[Head]) -> Iterator[list[dict]]:
+    def outcome(self, heads: list[Head] | Program) -> Any:
+        """What was learned, after `rounds`: the results of every head's stages, or what a program hands back."""
+        return heads.outcome() if isinstance(heads, Program) else [self.results[h] for h in range(len(heads))]
+
+    def rounds(self, heads: list[Head] | Program) -> Iterator[list[dict]]:
         """Train all heads, yielding the new rows of the history after every round; `results` holds what was learned."""
         try:
-            yield from self._rounds(heads)
+            if isinstance(heads, Program):
+                yield from heads.rounds(self)
+                return
+            groups = Counter(head.group for head in heads if head.group is not None)
+            self.open(len(heads), max(groups.values(), default=1))
+            self.add(heads)
+            while self.busy:
+                yield self.round_once()
         finally:
-            self.threads.close()
+            self.close()
 
-    def _rounds(self, heads: list[Head]) -> Iterator[list[dict]]:
+    def close(self) -> None:
+        """End the threads."""
+        self.threads.close()
+        self.heads_at_a_time.shutdown()
+        if self.limits is not None:
+            self.limits.restore_original_limits()
+
+    def open(self, n_heads: int, together: int = 1) -> None:
+        """Prepare statistics and bases, and plan memory for so many heads at a time (or as many as fit, `together` at least)."""
         self.started = time.perf_counter()
+        if n_heads > 1:  # sub-problems run side by side, and BLAS must not start threads in each of them
+            self.limits = threadpool_limits(1)
         self._prepare()
-        self.plan = self._open(len(heads))
+        self.plan = self._open(n_heads, together)
+        self.blocks = WorkingBlocks(self.problem, self.bases, self.centers, self.store, self.threads, self._stack_rows)
+
+    def set_gates(self, gates: np.ndarray) -> None:
+        """Other gates (n, J) for heads that are added from now on; no head may be at work."""
+        self.problem.gates = gates
+        self.pool.call_all("set_gates", gates)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.solvers or self.waiting)
+
+    def add(self, heads: list[Head]) -> list[int]:
+        """New heads; they join the next round, or wait until there is room. Returns their numbers."""
+        numbers = list(range(self.numbered, self.numbered + len(heads)))
+        self.numbered += len(heads)
+        parties: dict[Any, list] = {}
+        for h, head in zip(numbers, heads, strict=True):
+            parties.setdefault(("alone", h) if head.group is None else ("group", head.group), []).append((h, head))
+        self.waiting.extend(parties.values())
+        return numbers
+
+    def drop(self, numbers: list[int]) -> None:
+        """Forget heads, finished or not; the shards do so with the next round."""
+        wanted = set(numbers)
+        for h in numbers:
+            if h in self.solvers:
+                del self.solvers[h], self.factors[h]
+                self.leaders.pop(h, None)
+                self.steps.pop(h, None)
+                self.blocks.forget(h)
+                self.dropped.append(h)
+        self.waiting = deque(party for party in self.waiting if not wanted & {h for h, _ in party})
+
+    def round_once(self, paused: Container[int] = ()) -> list[dict]:
+        """One round for all heads that are not done, except the `paused` ones; returns the new rows of the history."""
+        self._admit()
+        active = [h for h in sorted(self.solvers) if h not in paused]
+        if not active:
+            return []
+        summaries = self._round(active, self.steps)
+        for h, summary in zip(active, summaries, strict=True):
+            self.solvers[h].absorb(summary)
+        for leader in dict.fromkeys(self.leaders[h] for h in active if h in self.leaders):
+            leader.absorb_members()
+        rows = self._record(active)
+        self._finish([h for h in active if self.solvers[h].done])
+        self.steps.update(self._steps([h for h in active if h in self.solvers and h not in self.restarted]))
+        return rows
+
+    def _admit(self) -> None:
+        """Take waiting heads in as long as there is room."""
+        chosen: list[tuple[int, Head]] = []
+        while self.waiting:
+            there = len(self.solvers) + len(chosen)
+            if there and there + len(self.waiting[0]) > self.plan.heads:
+                break
+            chosen += self.waiting.popleft()
+        if not chosen:
+            return
+        heads = [head for _, head in chosen]
         masks = np.stack([(head.bounds > 0).astype(float) for head in heads])
         diagonal = np.sum(self.pool.call_all("diagonals", masks), axis=0)
         factors = self._scales(heads, masks, diagonal)
@@ -187,34 +308,49 @@ class Coordinator:
         error = np.abs(diagonal) / np.maximum(masks.sum(axis=1), 1)[:, None]
         for family in self.problem.families:
             error[:, family.members] *= ROUND_OFF[np.dtype(self.problem.dtype_of(family.statistic)).name]
-        self.pool.call_all("add_heads", heads)
-        self.solvers = [
-            HeadSolver(head, self.spread * factor[:, None], self.plan.working_set, self.plan.new, factor * error[h])
-            for h, (head, factor) in enumerate(zip(heads, factors, strict=True))
-        ]
-        steps = self._starting_steps()
-        while True:
-            active = [h for h, solver in enumerate(self.solvers) if not solver.done]
-            if not active:
-                break
-            summaries = self._round(active, steps)
-            for h, summary in zip(active, summaries, strict=True):
-                self.solvers[h].absorb(summary)
-            yield self._record(active)
-            steps = self._steps([h for h in active if not self.solvers[h].done])
-        self.results = [self._result(solver, factor) for solver, factor in zip(self.solvers, factors, strict=True)]
+        self.pool.call_all("add_heads", dict(chosen))
+        groups: dict[int, list[int]] = {}
+        for k, (h, head) in enumerate(chosen):
+            spread = self.spread * factors[k][:, None]
+            self.solvers[h] = HeadSolver(head, spread, self.plan.working_set, self.plan.new, factors[k] * error[k])
+            self.factors[h], self.steps[h], self.results[h] = factors[k], Step(), []
+            if head.start is not None:
+                self.steps[h] = self._starting_step(self.solvers[h])
+            if head.group is not None:
+                groups.setdefault(head.group, []).append(h)
+        for members in groups.values():
+            leader = Leader([self.solvers[h] for h in members])
+            self.leaders.update(dict.fromkeys(members, leader))
+        self.blocks.share(len(self.solvers))
 
-    def _starting_steps(self) -> dict[int, Step]:
-        """No change for a fresh head; the given dual variables, brought into the new box, for a warm one."""
-        steps = {}
-        for h, solver in enumerate(self.solvers):
-            steps[h] = Step()
-            if solver.head.start is not None:
-                a = feasible(solver.head.start[0], solver.lower, solver.upper)
-                ids = np.flatnonzero(a)
-                solver.a = a
-                steps[h] = Step(ids, a[ids], a[ids])
-        return steps
+    @staticmethod
+    def _starting_step(solver: HeadSolver) -> Step:
+        """The given dual variables, brought into the head's box, as a change from zero."""
+        solver.a = feasible(solver.head.start[0], solver.lower, solver.upper)
+        ids = np.flatnonzero(solver.a)
+        return Step(ids, solver.a[ids], solver.a[ids])
+
+    def _finish(self, done: list[int]) -> None:
+        """Keep the results of heads that are done with a stage; they go on with the next one or leave."""
+        curious = [h for h in self.peek if h in self.solvers and h not in done]
+        watched = [h for h in done + curious if self.solvers[h].head.watch is not None]
+        wanted = [(h, self.solvers[h].combination, np.sort(self.solvers[h].head.watch)) for h in watched]
+        values = self.pool.call_all("f_of", wanted) if wanted else []
+        # Shards own ascending ranges of rows, so their parts join to the order of the sorted ids.
+        held_out = {h: np.concatenate([part[k] for part in values]) for k, h in enumerate(watched)}
+        for h, f in held_out.items():
+            watch = self.solvers[h].head.watch
+            held_out[h] = f[np.searchsorted(np.sort(watch), watch)] + self.solvers[h].certificate.intercept
+        self.peeked = {h: held_out[h] for h in curious if h in held_out}
+        for h in done:
+            self.results[h].append(_result(self.solvers[h], self.factors[h], held_out.get(h)))
+        leaders = dict.fromkeys(self.leaders[h] for h in done if h in self.leaders)
+        for party in [self.solvers[h] for h in done if h not in self.leaders] + list(leaders):
+            if not party.last_stage:
+                party.next_stage()
+        self.restarted = {h for h in done if not self.solvers[h].done}
+        self.steps.update({h: Step() for h in self.restarted})
+        self.drop([h for h in done if h not in self.restarted])
 
     def _round(self, active: list[int], steps: dict[int, Step]) -> list[HeadSummary]:
         """One call to every shard (several when a warm start brings more columns than the cache holds)."""
@@ -228,11 +364,11 @@ class Coordinator:
     def _call(self, active: list[int], steps: dict[int, Step]) -> list[HeadSummary]:
         self.round += 1
         touched = np.unique(np.concatenate([steps[h].ids for h in active])).astype(np.int64)
-        request, _ = self._entering(touched, np.any([solver.a != 0 for solver in self.solvers], axis=0))
-        cached = any(statistic.cacheable for statistic in self.statistics)
+        request, _ = self._entering(touched, np.any([solver.a != 0 for solver in self.solvers.values()], axis=0))
+        request.drop, self.dropped = self.dropped, []
         for h in active:
             solver, step = self.solvers[h], steps[h]
-            slots = self.cache.slots(step.ids) if cached else step.ids
+            slots = self.cache.slots(step.ids) if self.cached else step.ids
             request.heads.append(
                 HeadRequest(
                     head=h,
@@ -245,8 +381,11 @@ class Coordinator:
                     watch=solver.working_set,
                     count=self._violators_wanted(solver),
                     spaced=solver.rounds == 0 and solver.head.start is None,
+                    scale=solver.scale,
+                    stretch=solver.stretch,
                 )
             )
+            solver.stretch = 1.0
         called = time.perf_counter()
         replies = self.pool.call_all("advance", request)
         self.shard_seconds = time.perf_counter() - called
@@ -261,58 +400,38 @@ class Coordinator:
         return max((self.plan.working_set if solver.rounds == 0 else self.plan.new) // 2, 1)
 
     def _steps(self, active: list[int]) -> dict[int, Step]:
-        steps = {}
-        for h in active:
-            ids = self.solvers[h].next_working_set()
-            steps[h] = self.solvers[h].step(ids, self._block(h, ids)) if len(ids) else Step()
+        """The next step of every head (and none for those that just began a stage). Several heads are solved side by side."""
+        steps = {h: self.steps[h] for h in self.restarted}
+        sets = {h: self.solvers[h].next_working_set() for h in active}
+        steps.update({h: Step() for h, ids in sets.items() if len(ids) == 0})
+        moving = [h for h in active if len(sets[h])]
+        if not moving:
+            return steps
+        if len(moving) == 1:
+            h = moving[0]
+            self.blocks.gather(sets[h])
+            steps[h] = self.solvers[h].step(sets[h], self.blocks.of(h, sets[h], self._buffer(0, len(sets[h])), self.threads))
+            return steps
+        self.blocks.gather(np.unique(np.concatenate([sets[h] for h in moving])))
+
+        def solve(worker_and_head: tuple[int, int]) -> Step:
+            worker, h = worker_and_head
+            block = self.blocks.of(h, sets[h], self._buffer(worker, len(sets[h])), self.one_thread)
+            return self.solvers[h].step(sets[h], block)
+
+        # Longest first; a buffer belongs to the thread that uses it.
+        order = sorted(moving, key=lambda h: -len(sets[h]))
+        found = self.heads_at_a_time.map(lambda h: solve((threading.get_ident(), h)), order)
+        steps.update(dict(zip(order, found, strict=True)))
         return steps
 
-    def _block(self, h: int, ids: np.ndarray) -> WorkingBlock:
-        """Statistics among the rows of a working set, from the features the coordinator has seen."""
-        blocks: dict[int, np.ndarray] = {}
-        previous = self.blocks.get(h)
-        rows = self.store.rows(ids) if any(s.cacheable for s in self.statistics) else {}
-        for s, statistic in enumerate(self.statistics):
-            if isinstance(statistic, Matrices):
-                blocks[s] = self._stack_block(s, ids)
-            else:
-                blocks[s] = self._pair_block(
-                    statistic, statistic.prepare(rows, self.problem.dtype_of(statistic), self.centers), ids, previous, s
-                )
-        self.blocks[h] = (ids, blocks)
-        parts = []
-        for family, basis in zip(self.problem.families, self.bases, strict=True):
-            gate = None if family.gate == NO_GATE else self.problem.gates[ids, family.gate]
-            parts.append((basis, blocks[self.statistics.index(family.statistic)], gate))
-        # One piece of memory for all Hessians: fresh pages would cost more than filling them.
-        if self.hessian.size < len(ids) ** 2:
-            self.hessian = np.empty(len(ids) ** 2)
-        return WorkingBlock(parts, self.threads, self.hessian[: len(ids) ** 2].reshape(len(ids), len(ids)))
+    def _buffer(self, worker: int, q: int) -> np.ndarray:
+        """(q, q) memory for a Hessian, one piece per thread: fresh pages would cost more than filling them."""
+        if self.buffers.get(worker, np.empty(0)).size < q * q:
+            self.buffers[worker] = np.empty(q * q)
+        return self.buffers[worker][: q * q].reshape(q, q)
 
-    def _pair_block(self, statistic: Any, prepared: Any, ids: np.ndarray, previous: tuple | None, s: int) -> np.ndarray:
-        """(q, q) statistics of a working set; pairs that were in the previous working set are copied from there."""
-        from ..kernels.compiled import copy_pairs, mirror
-
-        if previous is None:
-            stat = statistic.pairs(prepared, prepared)
-        else:
-            _, here, there = np.intersect1d(ids, previous[0], assume_unique=True, return_indices=True)
-            new = np.setdiff1d(np.arange(len(ids)), here, assume_unique=True)
-            stat = np.empty((len(ids), len(ids)), previous[1][s].dtype)
-
-            def compute(start: int, stop: int) -> None:
-                statistic.fill(prepared.take(new[start:stop]), prepared, stat, new[start:stop])
-
-            def copy(start: int, stop: int) -> None:
-                copy_pairs(previous[1][s], there[start:stop], there, stat, here[start:stop], here)
-                mirror(stat, here[start:stop], new)
-
-            self.threads.split(len(new), compute, cost=float(len(new)) * len(ids) * 100)
-            self.threads.split(len(here), copy, cost=float(len(here)) * len(ids))
-        np.fill_diagonal(stat, statistic.diagonal(prepared))
-        return stat
-
-    def _stack_block(self, s: int, ids: np.ndarray) -> np.ndarray:
+    def _stack_rows(self, s: int, ids: np.ndarray) -> np.ndarray:
         """(q, q, M) entries of ready-made matrices: these rows live in the shards only and are asked for there."""
         calls = []
         for shard, (first, last) in enumerate(self.pool.bounds):
@@ -333,6 +452,7 @@ class Coordinator:
                 "seconds": seconds,
                 "shard_seconds": self.shard_seconds,
                 "head": h,
+                "stage": solver.stage,
                 "primal": solver.certificate.primal,
                 "dual": solver.certificate.dual,
                 "gap": solver.certificate.gap,
@@ -348,12 +468,13 @@ class Coordinator:
         self.history += rows
         return rows
 
-    @staticmethod
-    def _result(solver: HeadSolver, factor: np.ndarray) -> HeadResult:
-        certificate, a, theta = solver.best
-        if solver.certificate.gap <= solver.head.tol:  # polished beyond the tolerance: the last point is the better one
-            certificate, a, theta = solver.certificate, solver.a, solver.theta
-        return HeadResult(a, theta, certificate.intercept, factor, certificate, solver.rounds, certificate.gap <= solver.head.tol)
+
+def _result(solver: HeadSolver, factor: np.ndarray, f: np.ndarray | None) -> HeadResult:
+    certificate, a, theta = solver.best
+    if solver.certificate.gap <= solver.head.tol:  # polished beyond the tolerance: the last point is the better one
+        certificate, a, theta = solver.certificate, solver.a.copy(), solver.theta
+    rounds = solver.rounds - solver.first_round
+    return HeadResult(a, theta, certificate.intercept, factor, certificate, rounds, certificate.gap <= solver.head.tol, f)
 
 
 def feasible(a: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:

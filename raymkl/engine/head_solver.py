@@ -10,6 +10,9 @@ move. How the weights move is the head's `WeightRule`:
 * fixed point  theta is recomputed from ||w_m|| after every sub-problem (chunking, analytic, p at or very near 1).
 * hold         theta stays until the SVM at this theta is solved well enough, then takes an analytic or cutting-plane step
                (wrapper: solved to full precision; chunking with cutting planes: until theta is the larger part of the gap).
+* led          theta is that of a group of heads (see `shared_weights`), which also decides when they are done.
+
+A head with a `path` solves the same problem for one set of bounds after the other (stages), each from where the last one ended.
 """
 
 from __future__ import annotations
@@ -19,11 +22,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..optim.certificate import Certificate, certify, intercept_candidates, intercept_from_residuals
+from ..optim.losses import slopes
 from ..optim.subproblem import line_search, solve, weight_response
 from ..optim.weights import CuttingPlanes
 from ..optim.working_set import choose, merge
 from .messages import Head, HeadReply
-from .parallel import RowThreads
+from .working_blocks import WorkingBlock
 
 # Dual exponents beyond this make the weights jump between kernels; the fixed point is calmer there.
 LARGEST_FOLLOWED_EXPONENT = 64.0
@@ -37,8 +41,6 @@ POLISHED = 1e-11
 POLISH_ROUNDS = 60
 # Steps of the fixed point are stretched up to this factor.
 LONGEST_STRIDE = 32.0
-# Rows of a Hessian that are finished at a time, while they are in the processor's cache.
-HESSIAN_ROWS = 64
 # Rounds without progress of the gap after which a head gives up.
 PATIENCE = 200
 
@@ -101,7 +103,9 @@ class HeadSolver:
         size, new : rows of a working set, and how many of them may be new. round_off : (E,) error of a kernel value.
         """
         self.head, self.spread, self.size, self.new, self.round_off = head, spread, size, new, round_off
-        self.lower, self.upper = head.loss.box(head.targets, head.bounds)
+        self.stage = 0
+        self.stretch = 1.0  # what the shards are to multiply the dual variables by, once
+        self._set_bounds()
         self.linear = head.loss.linear(head.targets)
         self.a = np.zeros(len(head.targets))
         self.n_active = int(np.sum(head.bounds > 0))
@@ -115,15 +119,43 @@ class HeadSolver:
         self.intercept = 0.0
         self.violation = np.inf
         self.certificate: Certificate | None = None
-        self.best: tuple | None = None
         self.rounds = 0
-        self.last_progress = 0
-        self.polish_left = POLISH_ROUNDS
-        self.polished_to = np.inf
-        self.stride, self.last_weight_gap = 1.0, np.inf
-        self.done = False
-        self.converged = False
+        self.weights_moved = False
         self.smoothing = np.zeros(len(spread))
+        self._start_stage()
+
+    def _set_bounds(self) -> None:
+        self.scale = self.head.path[self.stage]
+        self.bounds = self.head.bounds * self.scale
+        self.lower, self.upper = self.head.loss.box(self.head.targets, self.bounds)
+
+    def _start_stage(self) -> None:
+        self.best: tuple | None = None
+        self.first_round = self.last_progress = self.rounds
+        self.polish_left, self.polished_to = POLISH_ROUNDS, np.inf
+        self.stride, self.last_weight_gap = 1.0, np.inf
+        self.done = self.converged = False
+
+    @property
+    def last_stage(self) -> bool:
+        return self.stage + 1 == len(self.head.path)
+
+    def next_stage(self) -> None:
+        """Go on with the next bounds of the path.
+
+        All dual variables are multiplied by one number, which keeps them feasible and costs the shards no kernel value: of the
+        numbers that fit the new box, the one with the best dual objective `t * value - t^2 / 2 * dual_norm`.
+        """
+        value, size = self.head.loss.dual_value(self.a, self.head.targets, self.bounds), self.head.norm.dual(self.s)
+        ratio = self.head.path[self.stage + 1] / self.scale
+        self.stretch = min(max(value / size, min(ratio, 1.0)), ratio) if size > 0 else min(ratio, 1.0)
+        self.stage += 1
+        self._set_bounds()
+        self.a = np.clip(self.a * self.stretch, self.lower, self.upper)  # the very operation of the shards: equal to the last bit
+        self.s = self.s * self.stretch**2
+        if self.planes is not None:
+            self.planes = CuttingPlanes(self.head.norm, len(self.spread))
+        self._start_stage()
 
     def _rule(self) -> str:
         if self.head.solver == "wrapper" or self.head.theta_step == "cutting_plane":
@@ -141,8 +173,10 @@ class HeadSolver:
         """Certify the current point, decide whether the head is done, and let a `hold` head take its weight step."""
         self.summary = summary
         self.rounds += 1
+        self.stretch = 1.0
         self.s = self._quadratic_terms(summary.quadratic)
-        dual_value = self.head.loss.dual_value(self.a, self.head.targets, self.head.bounds)
+        dual_value = self.head.loss.dual_value(self.a, self.head.targets, self.bounds)
+        self.losses = summary.losses
         self.certificate = certify(self.head.norm, self.theta, self.s, dual_value, self.intercepts, summary.losses)
         self.intercept = self.certificate.intercept
         top = summary.grow_residual.max(initial=-np.inf)
@@ -152,9 +186,11 @@ class HeadSolver:
             self.middle = (top + bottom) / 2
         else:
             self.middle = self.intercept
+        self.weights_moved = False
+        if self.rule == "led":
+            return
         self._remember()
         self._decide()
-        self.weights_moved = False
         if not self.done and self.rule == "hold":
             self._held_weight_step(dual_value)
 
@@ -187,8 +223,8 @@ class HeadSolver:
                 self.polished_to = min(self.polished_to, self.violation)
             else:
                 self.done = True
-        stuck = self.rounds - self.last_progress > PATIENCE
-        if self.rounds >= self.head.max_rounds or stuck:
+        stuck = self.rounds - self.last_progress > PATIENCE or self.certificate.dual > self.head.ceiling
+        if self.rounds - self.first_round >= self.head.max_rounds or stuck:
             self.done = True
 
     def _held_weight_step(self, dual_value: float) -> None:
@@ -218,7 +254,7 @@ class HeadSolver:
         norm, floor = self.head.norm, 0.0
         if norm.p > 2:
             share = 0.5 * self.head.tol * norm.k / max(self.used.sum(), 1)
-            floor = norm.dual(self.s) * share ** (1.0 / norm.k)
+            floor = norm.sizes(self.s) * share ** (1.0 / norm.k)
         self.smoothing = np.where(self.used, np.maximum(floor, self.round_off * float(self.a @ self.a)), 0.0)
 
     def _followed_weights(self) -> np.ndarray:
@@ -234,7 +270,7 @@ class HeadSolver:
         with np.errstate(divide="ignore"):
             now, then = np.log(np.maximum(self.theta, 1e-12 * self.theta.max())), np.log(np.maximum(target, 1e-12 * target.max()))
         logs = now + self.stride * (then - now)
-        return np.where(self.used, norm.project(np.exp(np.maximum(logs - logs.max(), np.log(1e-12)))), 0.0)
+        return np.where(self.used, norm.project(np.exp(np.maximum(logs - norm.largest(logs), np.log(1e-12)))), 0.0)
 
     # -- the next step ------------------------------------------------------------------------------------------------
 
@@ -243,15 +279,21 @@ class HeadSolver:
         if self.weights_moved:
             return np.empty(0, np.int64)
         summary = self.summary
-        inside = (self.a[self.working_set] > self.lower[self.working_set]) & (self.a[self.working_set] < self.upper[self.working_set])
+        a, lower, upper = (values[self.working_set] for values in (self.a, self.lower, self.upper))
+        inside = (a > lower) & (a < upper) & (a != 0)
         kept = np.concatenate([self.working_set[inside], self.working_set[~inside]])
         new = max(self.new, self.size - len(kept))
-        return choose(summary.grow, summary.grow_residual, summary.shrink, summary.shrink_residual, kept, self.size, new)
+        chosen = choose(summary.grow, summary.grow_residual, summary.shrink, summary.shrink_residual, kept, self.size, new)
+        if len(chosen) == 0:
+            # Nothing can move, so b lies between the residuals of both sides.
+            self.intercepts = intercept_candidates(self.middle, abs(self.middle - self.intercept), (self.intercept,))
+        return chosen
 
     def step(self, ids: np.ndarray, block: WorkingBlock) -> Step:
         """Solve the sub-problem of a working set; moves `a`, `theta` and the candidates for b, and returns the change."""
         if len(ids) == 0:
             return Step()
+        kink = self.head.loss.kink
         self.working_set = ids
         x, lower, upper = self.a[ids], self.lower[ids], self.upper[ids]
         gradients = self.summary.gradients_of(ids)
@@ -268,14 +310,15 @@ class HeadSolver:
         whole = len(ids) == self.n_active
         if whole or not np.isfinite(tolerance):
             tolerance = 1e-3 * min(self.violation, 1.0)
-        solution, _ = solve(Q, residual, x, lower, upper, tolerance, max_steps=200 * len(ids) + 20_000)
+        solution, _ = solve(Q, residual, x, lower, upper, tolerance, max_steps=200 * len(ids) + 20_000, kink=kink)
         delta = solution - x
         change = block.change(delta)
-        linear_gain = float(self.linear[ids] @ delta)
+        gain = float(self.linear[ids] @ delta)
         s1, s2 = 2.0 * (self.spread @ (delta @ gradients)), self.spread @ (delta @ change)
         t = 1.0
         if self.rule == "follow":
-            t = line_search(self.head.norm, linear_gain, self.s, s1, s2, self.smoothing)
+            exact = (lambda t: gain - kink * float(np.sign(x + t * delta) @ delta)) if kink else gain
+            t = line_search(self.head.norm, exact, self.s, s1, s2, self.smoothing)
         moved = solution if t == 1.0 else np.clip(x + t * delta, lower, upper)
         self.s = np.maximum(self.s + t * s1 + t * t * s2, 0.0)
         if self.rule == "follow":
@@ -290,57 +333,7 @@ class HeadSolver:
     def _place_intercepts(self, ids: np.ndarray, residual: np.ndarray) -> None:
         """Candidates for b around the value that the working set's optimality conditions ask for."""
         grow, shrink = self.a[ids] < self.upper[ids], self.a[ids] > self.lower[ids]
-        center = intercept_from_residuals(residual, grow, shrink, self.head.bounds[ids])
+        center = intercept_from_residuals(slopes(residual, self.a[ids], self.head.loss.kink), grow, shrink, self.bounds[ids])
         center = self.intercept if center is None else center
         width = min(max(self.violation, abs(center - self.intercept)), 10.0)
         self.intercepts = intercept_candidates(center, width, (self.intercept, self.middle))
-
-
-class WorkingBlock:
-    """Pair statistics among the rows of a working set, per family, with its basis and the gates of the rows."""
-
-    def __init__(self, parts: list[tuple], threads: RowThreads, buffer: np.ndarray):
-        """parts : per family (basis, stat (q, q) or stack (q, q, M), gate (q,) or None). buffer : (q, q) to put the Hessian in."""
-        self.parts, self.threads, self.buffer = parts, threads, buffer
-
-    def hessian(self, combination: np.ndarray, left: np.ndarray | None, right: np.ndarray | None) -> np.ndarray:
-        """(q, q) combined kernel matrix sum_r combination[r] basis_r, gates applied, plus left @ right.T where given."""
-        functions, at = [], 0
-        for basis, stat, gate in self.parts:
-            functions.append((basis.function(combination[at : at + basis.rank]), stat, gate))
-            at += basis.rank
-        q, total = len(self.buffer), self.buffer
-
-        def fill(start: int, stop: int) -> None:
-            for first in range(start, stop, HESSIAN_ROWS):
-                rows = slice(first, min(first + HESSIAN_ROWS, stop))
-                for position, (function, stat, gate) in enumerate(functions):
-                    values = total[rows] if position == 0 else np.empty_like(total[rows])
-                    function(stat[rows], values)
-                    if gate is not None:
-                        values *= gate[rows, None] * gate
-                    if position:
-                        total[rows] += values
-                if left is not None:
-                    total[rows] += left[rows] @ right.T
-
-        self.threads.split(q, fill, cost=float(q) * q * 10)
-        return total
-
-    def change(self, delta: np.ndarray) -> np.ndarray:
-        """(q, R) change of the gradients of the working set when its variables change by delta (q,)."""
-        parts = []
-        for basis, stat, gate in self.parts:
-            out = np.zeros((len(delta), basis.rank))
-            weights = delta if gate is None else delta * gate
-            changed = np.flatnonzero(weights)
-            if len(changed):
-                self.threads.split(
-                    len(delta),
-                    lambda start, stop, basis=basis, stat=stat, changed=changed, weights=weights, out=out: basis.accumulate(
-                        stat, changed, weights[changed], out, start, stop
-                    ),
-                    cost=float(len(delta)) * len(changed) * basis.rank,
-                )
-            parts.append(out if gate is None else out * gate[:, None])
-        return np.concatenate(parts, axis=1)

@@ -22,7 +22,11 @@ class Head:
     targets, bounds : (n,) labels or values, and C * weights (0 masks a row). loss, norm : see `optim`.
     solver : "chunking" or "wrapper". theta_step : "analytic" or "cutting_plane". tol : relative duality gap to reach.
     normalize : kind of normalisation whose constants are learned from the unmasked rows of this head.
-    start : dual variables (n,) and weights (E,) to begin with, or None.
+    start : dual variables (n,) and weights (E,) to begin with, or None. scale : (E,) normalisation factors that are known already.
+    ceiling : give up as soon as the dual objective, and so the optimum, is above this.
+    path : factors of the bounds, solved one after the other from where the last one ended (a path over C; ascending is best).
+    watch : (k,) ids of rows whose f is wanted at the end of every stage of the path, e.g. the masked ones: held-out predictions.
+    group : heads with the same group share one set of weights (quadratic terms summed over them); None stands alone.
     """
 
     targets: np.ndarray
@@ -35,6 +39,11 @@ class Head:
     normalize: str | None = None
     max_rounds: int = 10_000
     start: tuple[np.ndarray, np.ndarray] | None = None
+    scale: np.ndarray | None = None
+    ceiling: float = np.inf
+    path: tuple[float, ...] = (1.0,)
+    watch: np.ndarray | None = None
+    group: int | None = None
 
 
 @dataclass
@@ -43,7 +52,8 @@ class Problem:
 
     views : view keys, in the order of the columns of a row block. families : entries grouped by statistic and gate.
     gates : (n, J) or None. dtype : of the statistics, except those in `wide`, which are float64. depths : matrices in the stack of
-    each view that holds ready-made ones. exact : evaluate formulas instead of tables.
+    each view that holds ready-made ones. exact : evaluate formulas instead of tables. cells : dtype of the caches of those statistics
+    that are kept in another one than they are computed in.
     """
 
     views: list
@@ -55,10 +65,19 @@ class Problem:
     exact: bool = False
     wide: frozenset = frozenset()
     depths: dict = field(default_factory=dict)
+    cells: dict = field(default_factory=dict)
 
     def dtype_of(self, statistic: Any) -> Any:
-        """dtype in which a statistic is computed and cached."""
+        """dtype in which a statistic is computed."""
         return np.float64 if statistic in self.wide else self.dtype
+
+    def cell_dtype(self, statistic: Any) -> Any:
+        """dtype in which a statistic is cached."""
+        return self.cells.get(statistic, self.dtype_of(statistic))
+
+    def pair_bytes(self, statistic: Any) -> int:
+        """Bytes of a statistic in a cache, per pair of rows."""
+        return np.dtype(self.cell_dtype(statistic)).itemsize * statistic.depth
 
 
 @dataclass
@@ -69,6 +88,7 @@ class HeadRequest:
     `values` (k,) the new values (adding a change could miss a bound by one bit, and "at its bound" must be exact).
     combination : (R,) weights of the basis functions that make up f. intercepts : (B,) candidates to evaluate the loss at.
     watch : ids whose gradients are wanted back. count : violators wanted per side. spaced : pick them evenly, not by violation.
+    scale : factor of the head's bounds in this stage of its path. stretch : what all dual variables are multiplied by first.
     """
 
     head: int
@@ -81,17 +101,20 @@ class HeadRequest:
     watch: np.ndarray
     count: int
     spaced: bool = False
+    scale: float = 1.0
+    stretch: float = 1.0
 
 
 @dataclass
 class RoundRequest:
-    """One call to every shard: rows that enter the cache (with their features and slots), and what each head asks."""
+    """One call to every shard: rows that enter the cache (with their features and slots), what each head asks, heads to forget."""
 
     round: int
     entering: np.ndarray
     slots: np.ndarray
     rows: dict
     heads: list[HeadRequest] = field(default_factory=list)
+    drop: list[int] = field(default_factory=list)
 
 
 @dataclass

@@ -18,6 +18,8 @@ LARGE_WORKING_SET = 2048
 SMALLEST_WORKING_SET = 64
 # Ready-made matrices: all M entries of every pair of a working set travel to the coordinator, this many bytes at most.
 STACK_BLOCK_BYTES = 64 * 2**20
+# Blocks of working sets of all heads together.
+HEAD_BLOCK_BYTES = 512 * 2**20
 
 
 def free_memory() -> int:
@@ -36,7 +38,7 @@ def free_memory() -> int:
 class MemoryPlan:
     """capacity : columns cached per shard. working_set, new : rows per sub-problem, and how many may be new.
 
-    bytes_per_column : of the largest shard. expected_peak : bytes of one shard's caches and gradients.
+    bytes_per_column : of the largest shard. expected_peak : bytes of one shard's caches and gradients. heads : how many at a time.
     """
 
     capacity: int
@@ -44,13 +46,25 @@ class MemoryPlan:
     new: int
     bytes_per_column: int
     expected_peak: int
+    heads: int = 1
 
 
-def plan(shard_rows: int, n_rows: int, item: int, rank: int, n_heads: int, depth: int, budget: int | None, n_shards: int) -> MemoryPlan:
+def plan(
+    shard_rows: int,
+    n_rows: int,
+    item: int,
+    rank: int,
+    n_heads: int,
+    depth: int,
+    budget: int | None,
+    n_shards: int,
+    together: int = 1,
+) -> MemoryPlan:
     """Plan for shards of at most `shard_rows` rows.
 
     item : bytes of the cached statistics of one pair (0: nothing is cached). rank : basis functions. depth : ready-made matrices.
-    budget : bytes per shard, or None for a share of the free memory. Raises ValueError when not even one round fits.
+    budget : bytes per shard, or None for a share of the free memory. together : heads that must be trained at the same time; others
+    may wait for room. Raises ValueError when not even one round fits.
     """
     size = WORKING_SET if n_rows < LARGE_PROBLEM else LARGE_WORKING_SET
     if depth:
@@ -58,25 +72,28 @@ def plan(shard_rows: int, n_rows: int, item: int, rank: int, n_heads: int, depth
     smallest = max(min(SMALLEST_WORKING_SET, n_rows), 2)
     size = max(min(size, n_rows), smallest)
     per_column = shard_rows * item
-    gradients = shard_rows * rank * n_heads * 8
+    portion = min(2 * PORTION_BYTES, per_column * size)
+    # A head needs its gradients and, in a round, the columns of its working set; new columns are computed in portions next to them.
+    per_head = shard_rows * rank * 8 + per_column * smallest
+    total = int(DEFAULT_SHARE * free_memory() / n_shards) if budget is None else budget
+    if budget is not None and budget < portion + per_head * together:
+        raise ValueError(
+            f"memory_per_shard={budget} bytes cannot hold one round: shards of {shard_rows} rows need at least "
+            f"{portion + per_head * together} bytes; give more memory per shard or use more shards"
+        )
+    # Half of the memory may go to heads; the more columns are cached, the less is computed twice.
+    heads = int(min(n_heads, max(together, (total // 2 - portion) // max(per_head, 1))))
+    gradients = shard_rows * rank * heads * 8
+    if heads > 1:
+        # The coordinator keeps a block of statistics per head.
+        size = max(min(size, int(np.sqrt(HEAD_BLOCK_BYTES / (heads * max(item, 4))))), smallest)
     if per_column == 0:
-        return MemoryPlan(n_rows, size, _new(size, n_rows), 0, gradients)
-    fixed = gradients + min(2 * PORTION_BYTES, per_column * size)
-    if budget is None:
-        room = max(int(DEFAULT_SHARE * free_memory() / n_shards) - fixed, 0) // per_column
-    else:
-        # A round needs the columns of its working sets; new columns are computed in portions next to them.
-        least = gradients + min(2 * PORTION_BYTES, per_column * size) + per_column * smallest * n_heads
-        if budget < least:
-            raise ValueError(
-                f"memory_per_shard={budget} bytes cannot hold one round: shards of {shard_rows} rows need at least {least} bytes; "
-                "give more memory per shard or use more shards"
-            )
-        room = (budget - fixed) // per_column
-    capacity = int(min(n_rows, max(room, smallest * n_heads)))
+        return MemoryPlan(n_rows, size, _new(size, n_rows), 0, gradients, heads)
+    fixed = gradients + portion
+    capacity = int(min(n_rows, max((total - fixed) // per_column, smallest * heads)))
     if capacity < n_rows:
-        size = int(min(size, max(capacity // n_heads, smallest)))
-    return MemoryPlan(capacity, size, _new(size, n_rows), per_column, int(fixed + per_column * capacity))
+        size = int(min(size, max(capacity // heads, smallest)))
+    return MemoryPlan(capacity, size, _new(size, n_rows), per_column, int(fixed + per_column * capacity), heads)
 
 
 def _new(size: int, n_rows: int) -> int:

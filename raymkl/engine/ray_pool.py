@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -83,7 +84,7 @@ def start_shards(num_shards: int, params: RayParams, group: Any) -> list:
 
 def coordinate(
     actors: list, blocks: list, bounds: list, problem: list, params: RayParams, heads: list[Head], watched: bool
-) -> Iterator[list[dict] | tuple[list[HeadResult], list[dict]]]:
+) -> Iterator[list[dict] | tuple[list[list[HeadResult]], list[dict]]]:
     """The coordinator's rounds as a task: yields the newest rows of the history now and then, and at last (results, history).
 
     blocks, problem : lists of references, so that the values travel to the shards and not through here. A task and not an actor: its process goes back to Ray's pool with all code loaded, and the next fit finds it there.
@@ -97,44 +98,53 @@ def coordinate(
         if watched and (rounds.round == 1 or time.monotonic() - last >= REPORT_SECONDS):
             last = time.monotonic()
             yield rows
-    yield rounds.results, rounds.history
+    yield rounds.outcome(heads), rounds.history
 
 
-def train_on_ray(
-    rows: dict, problem: Problem, heads: list[Head], params: RayParams, report: Callable[[dict], None] | None
-) -> tuple[list[HeadResult], list[dict]]:
-    """Train all heads on shard actors; returns results and history."""
-    if not ray.is_initialized():
-        ray.init(include_dashboard=False, log_to_driver=False)
+@contextmanager
+def shard_actors(rows: dict, problem: Problem, params: RayParams) -> Iterator[tuple[list, list, list, Any]]:
+    """Shard actors with a place of their own: (actors, blocks, bounds, problem), the arguments of `RayPool`. They end with the block."""
     bounds = split_bounds(problem.n_rows, choose_shards(problem.n_rows, params))
     check_resources(len(bounds), params)
     _wait_for_cpus(len(bounds) * params.cpus_per_shard)
     group, own_group = _ask_for_place(len(bounds), params)
-    shards, running = [], None
-    finished = False
+    actors: list = []
     try:
-        # Processes start while the rows are packed; nothing waits for anything before the first round.
-        shards = start_shards(len(bounds), params, group)
+        # Processes start while the rows are packed.
+        actors += start_shards(len(bounds), params, group)
         shared = ray.put(problem)
-        # The coordinator needs no CPU of its own: shards wait while it works, and it waits while they do.
-        task = ray.remote(coordinate).options(num_cpus=0, num_returns="streaming", max_retries=0, name="Coordinator.run")
         blocks = [ray.put(to_table(take(rows, slice(first, last)), problem.views)) for first, last in bounds]
         if own_group:
             _wait_for_place(group, len(bounds), params)
-        running = task.remote(shards, blocks, bounds, [shared], params, heads, report is not None)
-        outcome = _watch(running, report)
-        finished = True
-        return outcome
+        yield actors, blocks, bounds, shared
     finally:
-        if running is not None and not finished:
-            ray.cancel(running, force=True)
-        for actor in shards:
+        for actor in actors:
             ray.kill(actor)
         if own_group:
             remove_placement_group(group)
 
 
-def _watch(running: Any, report: Callable[[dict], None] | None) -> tuple[list[HeadResult], list[dict]]:
+def train_on_ray(
+    rows: dict, problem: Problem, heads: list[Head], params: RayParams, report: Callable[[dict], None] | None
+) -> tuple[list[list[HeadResult]], list[dict]]:
+    """Train all heads on shard actors; returns results and history."""
+    if not ray.is_initialized():
+        ray.init(include_dashboard=False, log_to_driver=False)
+    with shard_actors(rows, problem, params) as (actors, blocks, bounds, shared):
+        # The coordinator needs no CPU of its own: shards wait while it works, and it waits while they do.
+        task = ray.remote(coordinate).options(num_cpus=0, num_returns="streaming", max_retries=0, name="Coordinator.run")
+        running = task.remote(actors, blocks, bounds, [shared], params, heads, report is not None)
+        finished = False
+        try:
+            outcome = _watch(running, report)
+            finished = True
+            return outcome
+        finally:
+            if not finished:
+                ray.cancel(running, force=True)
+
+
+def _watch(running: Any, report: Callable[[dict], None] | None) -> tuple[list[list[HeadResult]], list[dict]]:
     """Wait for the run, passing on its history as it grows; errors come back as they were raised."""
     try:
         for reference in running:

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import scipy.sparse as sp
 
+from ..kernels.sparse import is_sparse
 from ..kernels.store import KernelStore, StoreRows
 
 
@@ -26,12 +26,12 @@ def to_table(rows: Mapping, views: Sequence) -> pa.Table:
         array = rows[view]
         if isinstance(array, StoreRows):
             metadata[f"{position}.store"] = json.dumps([str(array.store.path), array.start, array.stop])
-        elif sp.issparse(array):
+        elif is_sparse(array):
             array = array.tocsr()
-            offsets = pa.array(array.indptr.astype(np.int32))
+            offsets = to_arrow(array.indptr.astype(np.int32))
             columns += [
-                pa.ListArray.from_arrays(offsets, pa.array(array.indices.astype(np.int32))),
-                pa.ListArray.from_arrays(offsets, pa.array(array.data)),
+                pa.ListArray.from_arrays(offsets, to_arrow(array.indices.astype(np.int32))),
+                pa.ListArray.from_arrays(offsets, to_arrow(array.data)),
             ]
             names += [f"{position}.indices", f"{position}.values"]
             metadata[f"{position}.width"] = str(array.shape[1])
@@ -47,10 +47,28 @@ def to_table(rows: Mapping, views: Sequence) -> pa.Table:
 def _tensor_column(array: np.ndarray) -> pa.Array:
     kind = pa.fixed_shape_tensor(pa.from_numpy_dtype(array.dtype), array.shape[1:])
     width = int(np.prod(array.shape[1:]))
-    values = pa.array(np.ascontiguousarray(array).reshape(-1))
+    values = to_arrow(array)
     if width == 0:
         raise ValueError(f"a view with shape {array.shape} has no columns")
     return pa.ExtensionArray.from_storage(kind, pa.FixedSizeListArray.from_arrays(values, width))
+
+
+def to_arrow(array: np.ndarray) -> pa.Array:
+    """The numbers of an array as one Arrow array, not copied. (Arrow's own conversion loads pandas, which takes as long as Ray itself.)"""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    if flat.dtype.kind not in "fiu":
+        return pa.array(flat)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(flat.dtype), len(flat), [None, pa.py_buffer(flat)])
+
+
+def from_arrow(values: pa.Array) -> np.ndarray:
+    """The numbers of an Arrow array without missing values as a read-only view of its memory."""
+    memory = values.buffers()[-1]
+    if memory is None or values.null_count or values.type.bit_width < 8:
+        return values.to_numpy(zero_copy_only=False)
+    flat = np.frombuffer(memory, values.type.to_pandas_dtype(), len(values) + values.offset)[values.offset :]
+    flat.flags.writeable = False
+    return flat
 
 
 def from_table(table: pa.Table, views: Sequence) -> dict:
@@ -64,17 +82,21 @@ def from_table(table: pa.Table, views: Sequence) -> dict:
         elif f"{position}.width" in metadata:
             indices = _single(table.column(f"{position}.indices"))
             values = _single(table.column(f"{position}.values"))
-            offsets = np.asarray(indices.offsets)
+            offsets = from_arrow(indices.offsets)
             used = slice(int(offsets[0]), int(offsets[-1]))  # a slice of a table keeps the values of the whole
-            rows[view] = sp.csr_matrix(
-                (np.asarray(values.values)[used], np.asarray(indices.values)[used], offsets - offsets[0]),
+            from scipy.sparse import csr_matrix  # loaded by those who have sparse rows only
+
+            rows[view] = csr_matrix(
+                (from_arrow(values.values)[used], from_arrow(indices.values)[used], offsets - offsets[0]),
                 shape=(table.num_rows, int(metadata[f"{position}.width"])),
             )
         else:
             column = _single(table.column(str(position)))
             if isinstance(column, pa.FixedShapeTensorArray):
-                flat = column.storage.flatten().to_numpy(zero_copy_only=True)
-                rows[view] = flat.reshape(table.num_rows, *column.type.shape)
+                width, storage = column.storage.type.list_size, column.storage
+                # What `flatten` would give, without loading Arrow's library of computations.
+                flat = storage.values.slice(storage.offset * width, len(storage) * width)
+                rows[view] = from_arrow(flat).reshape(table.num_rows, *column.type.shape)
             else:
                 rows[view] = np.asarray(column.to_pylist(), dtype=object)
     return rows
@@ -96,7 +118,12 @@ def concatenate(parts: Sequence[Mapping]) -> dict:
     joined = {}
     for view, array in parts[0].items():
         arrays = [part[view] for part in parts]
-        joined[view] = sp.vstack(arrays).tocsr() if sp.issparse(array) else np.concatenate(arrays)
+        if is_sparse(array):
+            from scipy.sparse import vstack
+
+            joined[view] = vstack(arrays).tocsr()
+        else:
+            joined[view] = np.concatenate(arrays)
     return joined
 
 

@@ -10,16 +10,19 @@ a working set. The same class runs in a thread of this process and inside a Ray 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import scipy.sparse as sp
 
 from ..kernels.basis import Basis
 from ..kernels.families import NO_GATE
-from ..kernels.statistics import Matrices, SquaredDistance
+from ..kernels.sparse import is_sparse
+from ..kernels.statistics import Matrices, SquaredDistance, empty_block
 from ..kernels.store import StoreRows
+from ..optim.losses import slopes
 from ..optim.working_set import evenly_spaced, violators
 from .messages import Head, HeadReply, HeadRequest, Problem, RoundReply, RoundRequest
 from .parallel import RowThreads
@@ -49,11 +52,12 @@ class Shard:
         self.prepared: list[Any] = []
         self.cache: list[np.ndarray | None] = []
         self.bases: list[Basis] = []
-        self.heads: list[Head] = []
-        self.a: list[np.ndarray] = []
-        self.boxes: list[tuple] = []
-        self.G: list[list[np.ndarray]] = []
+        self.heads: dict[int, Head] = {}
+        self.a: dict[int, np.ndarray] = {}
+        self.boxes: dict[int, _Box] = {}
+        self.G: dict[int, list[np.ndarray]] = {}
         self.sent = np.zeros(self.n, bool)
+        self.scratch: dict[str, Any] = {}  # what functions that run here (see `apply`) keep between calls
 
     # -- setting up -------------------------------------------------------------------------------------------------
 
@@ -61,7 +65,7 @@ class Shard:
         """Per dense view of a squared-distance statistic: (rows, column sums, sum of squares), to choose a centre."""
         result = {}
         for statistic in self.statistics:
-            if isinstance(statistic, SquaredDistance) and not sp.issparse(self.rows[statistic.view]):
+            if isinstance(statistic, SquaredDistance) and not is_sparse(self.rows[statistic.view]):
                 array = self.rows[statistic.view]
                 sums = array.sum(axis=0, dtype=np.float64)
                 result[statistic.view] = (self.n, sums, float(np.einsum("ij,ij->", array, array, dtype=np.float64)))
@@ -73,28 +77,37 @@ class Shard:
         self.prepared = [s.prepare(self.rows, self.problem.dtype_of(s), centers) for s in self.statistics]
         return [s.largest(p) for s, p in zip(self.statistics, self.prepared, strict=True)]
 
-    def diagonals(self, masks: np.ndarray) -> np.ndarray:
-        """(H, E) sum over the rows of each mask (H, n_total) of every entry's k(i, i), gates applied."""
+    def set_gates(self, gates: np.ndarray) -> None:
+        """Other gates (n_total, J), for heads that come from now on."""
+        self.problem = replace(self.problem, gates=gates)
+        self.gates = gates[self.first : self.first + self.n]
+
+    def apply(self, work: Callable, *arguments: Any) -> Any:
+        """What a function of the engine returns for this shard: work(shard, *arguments)."""
+        return work(self, *arguments)
+
+    def diagonals(self, masks: np.ndarray, gated: bool = True) -> np.ndarray:
+        """(H, E) sum over the rows of each mask (H, n_total) of every entry's k(i, i), gates applied unless not wanted."""
         diagonal = np.empty((self.n, self.problem.n_entries))
         for f, family in enumerate(self.problem.families):
-            gate = 1.0 if family.gate == NO_GATE else self.gates[:, family.gate] ** 2
+            gate = self.gates[:, family.gate] ** 2 if gated and family.gate != NO_GATE else 1.0
             if isinstance(family.statistic, Matrices):
                 own = self._stack_diagonal(self.family_statistic[f])
                 for kernel, member in zip(family.kernels, family.members, strict=True):
                     diagonal[:, member] = gate * own[:, kernel.index]
             else:
                 t = family.statistic.diagonal(self.prepared[self.family_statistic[f]])
-                for kernel, member in zip(family.kernels, family.members, strict=True):
-                    diagonal[:, member] = gate * kernel.profile(np.asarray(t, np.float64))
+                for position, member in enumerate(family.members):
+                    diagonal[:, member] = gate * family.values(position, np.asarray(t, np.float64))
         return masks[:, self.first : self.first + self.n] @ diagonal
 
     def open(self, bases: list[Basis], capacity: int) -> None:
         """Take the bases of the families and reserve a cache of `capacity` columns (memory is touched only when used)."""
         self.bases = bases
-        self.cache = [np.empty((capacity, self.n), self.problem.dtype_of(s)) if s.cacheable else None for s in self.statistics]
+        self.cache = [empty_block(s, capacity, self.n, self.problem.cell_dtype(s)) if s.cacheable else None for s in self.statistics]
 
     def matrix_sums(self, request: RoundRequest, ids: np.ndarray, slots: np.ndarray, masks: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """(H, R) sum_i sum_j masks[h, i] weights[h, j] basis_r(i, j) over own rows i and the given columns j.
+        """(H, R) sum_i sum_j masks[h, i] weights[h, j] basis_r(i, j) over own rows i and the given columns j, without gates.
 
         request : columns to compute first; they stay cached for the training. ids, slots : (k,) all columns. masks : (H, n_total).
         weights : (H, k).
@@ -103,31 +116,32 @@ class Shard:
         result = np.zeros((len(masks), sum(basis.rank for basis in self.bases)))
         at = 0
         for f, basis in enumerate(self.bases):
-            family = self.problem.families[f]
-            row_gate = 1.0 if family.gate == NO_GATE else self.gates[:, family.gate]
-            column_gate = 1.0 if family.gate == NO_GATE else self.problem.gates[ids, family.gate]
             block, places = self._block(f, ids, slots)
             for h in range(len(masks)):
                 out = np.zeros((self.n, basis.rank))
-                self._accumulate(basis, block, places, weights[h] * column_gate, out)
-                result[h, at : at + basis.rank] = (masks[h, self.first : self.first + self.n] * row_gate) @ out
+                self._accumulate(basis, block, places, weights[h], out)
+                result[h, at : at + basis.rank] = masks[h, self.first : self.first + self.n] @ out
             at += basis.rank
         return result
 
-    def add_heads(self, heads: list[Head]) -> None:
-        """Add learning problems; dual variables start at zero."""
-        for head in heads:
-            own = slice(self.first, self.first + self.n)
-            lower, upper = head.loss.box(head.targets[own], head.bounds[own])
-            self.heads.append(head)
-            self.a.append(np.zeros(self.n))
-            self.boxes.append((lower, upper, head.loss.linear(head.targets[own]), head.targets[own], head.bounds[own]))
-            self.G.append([np.zeros((self.n, basis.rank)) for basis in self.bases])
+    def add_heads(self, heads: dict[int, Head]) -> None:
+        """Add learning problems by their numbers; dual variables start at zero."""
+        for h, head in heads.items():
+            self.heads[h] = head
+            self.a[h] = np.zeros(self.n)
+            self.boxes[h] = _Box(head, slice(self.first, self.first + self.n), 1.0)
+            self.G[h] = [np.zeros((self.n, basis.rank)) for basis in self.bases]
+
+    def drop_heads(self, numbers: list[int]) -> None:
+        """Forget learning problems that are over."""
+        for h in numbers:
+            del self.heads[h], self.a[h], self.boxes[h], self.G[h]
 
     # -- a round ------------------------------------------------------------------------------------------------------
 
     def advance(self, request: RoundRequest) -> RoundReply:
         """Cache the entering columns, apply the changes of every head, and report."""
+        self.drop_heads(request.drop)
         self._enter(request)
         replies = [self._advance_head(part) for part in request.heads]
         wanted = [np.concatenate([reply.grow, reply.shrink]) for reply in replies]
@@ -161,7 +175,7 @@ class Shard:
         mine = np.flatnonzero((ids >= self.first) & (ids < self.first + self.n))
         if len(mine):
             # The statistic of a row with itself is known exactly; the pair formula only approximates it.
-            cache[slots[mine], ids[mine] - self.first] = statistic.diagonal(columns.take(mine))
+            cache[slots[mine], ..., ids[mine] - self.first] = statistic.diagonal(columns.take(mine))
 
     def _accumulate(self, basis: Basis, block: np.ndarray, slots: np.ndarray, weights: np.ndarray, out: np.ndarray) -> None:
         # Arrays out of Ray's object store are read-only, which compiled code counts as another type; copies of these two are tiny.
@@ -174,14 +188,20 @@ class Shard:
 
     def _advance_head(self, part: HeadRequest) -> HeadReply:
         h = part.head
-        a, (lower, upper, linear, targets, bounds) = self.a[h], self.boxes[h]
+        self._restage(h, part)
+        a, box = self.a[h], self.boxes[h]
         if len(part.columns):
             mine = (part.columns >= self.first) & (part.columns < self.first + self.n)
             a[part.columns[mine] - self.first] = part.values[mine]
             for f, (family, basis) in enumerate(zip(self.problem.families, self.bases, strict=True)):
-                weights = part.delta if family.gate == NO_GATE else part.delta * self.problem.gates[part.columns, family.gate]
                 block, places = self._block(f, part.columns, part.slots)
-                self._accumulate(basis, block, places, weights, self.G[h][f])
+                weights = part.delta
+                if family.gate != NO_GATE:
+                    weights = weights * self.problem.gates[part.columns, family.gate]
+                    live = np.flatnonzero(weights)  # a kernel whose gate is zero for an example is not evaluated for it
+                    weights, places = weights[live], places[live]
+                if len(places):
+                    self._accumulate(basis, block, places, weights, self.G[h][f])
         f_values = np.zeros(self.n)
         quadratic = []
         at = 0
@@ -194,27 +214,39 @@ class Shard:
             f_values += values
             quadratic.append(gated @ G)
             at += basis.rank
-        residual = linear - f_values
-        pick = (evenly_spaced(a, lower, upper, part.count)) if part.spaced else violators(residual, a, lower, upper, part.count)
+        residual = slopes(box.linear - f_values, a, self.heads[h].loss.kink)
+        choose = evenly_spaced if part.spaced else violators
+        pick = choose(*(() if part.spaced else (residual,)), a, box.lower, box.upper, part.count)
         watched = part.watch[(part.watch >= self.first) & (part.watch < self.first + self.n)] - self.first
         local = np.unique(np.concatenate([*pick, watched]))
-        active = bounds > 0
-        losses = [float(bounds[active] @ head_loss) for head_loss in self._losses(h, f_values[active], targets[active], part)]
+        losses = self._losses(h, f_values, part.intercepts)
         return HeadReply(
             h,
             pick[0] + self.first,
-            residual[pick[0]],
+            residual[0][pick[0]],
             pick[1] + self.first,
-            residual[pick[1]],
+            residual[1][pick[1]],
             local + self.first,
             self._gradients(h, local),
             np.concatenate(quadratic),
-            np.array(losses),
+            losses,
         )
 
-    def _losses(self, h: int, f: np.ndarray, targets: np.ndarray, part: HeadRequest):
-        loss = self.heads[h].loss
-        return (loss.value(f + b, targets) for b in part.intercepts)
+    def _restage(self, h: int, part: HeadRequest) -> None:
+        """The next stage of a head's path: other bounds, all dual variables (and with them the gradients) multiplied."""
+        if part.scale != self.boxes[h].scale:
+            self.boxes[h] = _Box(self.heads[h], slice(self.first, self.first + self.n), part.scale)
+        if part.stretch != 1.0:
+            self.a[h] = np.clip(self.a[h] * part.stretch, self.boxes[h].lower, self.boxes[h].upper)
+            for G in self.G[h]:
+                G *= part.stretch
+
+    def _losses(self, h: int, f: np.ndarray, intercepts: np.ndarray) -> np.ndarray:
+        """(B,) weighted loss of own rows at each candidate for the intercept."""
+        box, loss = self.boxes[h], self.heads[h].loss
+        active = box.bounds > 0
+        f, targets, bounds = f[active], box.targets[active], box.bounds[active]
+        return np.array([float(bounds @ loss.value(f + b, targets)) for b in intercepts])
 
     def _gradients(self, h: int, local: np.ndarray) -> np.ndarray:
         """(k, R) gradients of own rows over all basis functions, gates applied."""
@@ -246,3 +278,21 @@ class Shard:
     def f(self, h: int, combination: np.ndarray) -> np.ndarray:
         """f without the intercept for all own rows."""
         return self._gradients(h, np.arange(self.n)) @ combination
+
+    def f_of(self, wanted: list[tuple[int, np.ndarray, np.ndarray]]) -> list[np.ndarray]:
+        """f without the intercept, per (head, combination, ids), of those ids that are own rows, in their order."""
+        found = []
+        for h, combination, ids in wanted:
+            own = ids[(ids >= self.first) & (ids < self.first + self.n)] - self.first
+            found.append(self._gradients(h, own) @ combination)
+        return found
+
+
+class _Box:
+    """Own part (n,) of a head's box, linear term, targets and bounds, in one stage of its path."""
+
+    def __init__(self, head: Head, own: slice, scale: float):
+        self.scale = scale
+        self.targets, self.bounds = head.targets[own], head.bounds[own] * scale
+        self.lower, self.upper = head.loss.box(self.targets, self.bounds)
+        self.linear = head.loss.linear(self.targets)

@@ -20,9 +20,9 @@ WORTH_A_CLUSTER = 200_000
 
 @dataclass
 class Trained:
-    """Result of a training run: one result per head, the history of its rounds, and which engine ran."""
+    """Result of a training run: per head one result for each stage of its path, the history of the rounds, and which engine ran."""
 
-    results: list[HeadResult]
+    results: list[list[HeadResult]]
     history: list[dict]
     engine: str
 

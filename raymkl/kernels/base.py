@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from .sequences import select_strings
 from .statistics import KernelValue, Statistic
 from .views import select, view_key, view_of
 
@@ -64,9 +65,21 @@ class Kernel:
         return np.asarray(self.profile(statistic.diagonal(statistic.prepare(self._rows(X)))), dtype=np.float64)
 
     def _rows(self, X: Any) -> dict:
-        rows = {key: select(X, view_of(key)) for key in self.views}
+        strings = self.string_views()
+        rows = {key: select_strings(X, view_of(key), self) if key in strings else select(X, view_of(key)) for key in self.views}
         check_non_negative({key: rows[key] for key in self.histogram_views()}, self)
+        self.check_rows(rows)
         return rows
+
+    def string_views(self) -> tuple:
+        """Keys of the views that hold strings."""
+        return self.views if self.statistic().reads_strings else ()
+
+    def check_rows(self, rows: Mapping) -> None:
+        """Raise ValueError for rows (by view key) that this kernel cannot compare."""
+        statistic = self.statistic()
+        if not isinstance(statistic, KernelValue):
+            statistic.check_rows(rows)
 
     def histogram_views(self) -> tuple:
         """Keys of the views that must not have negative entries."""
@@ -227,6 +240,13 @@ class _Composite(Kernel):
     def histogram_views(self):
         return (*self.left.histogram_views(), *self.right.histogram_views())
 
+    def string_views(self):
+        return (*self.left.string_views(), *self.right.string_views())
+
+    def check_rows(self, rows):
+        self.left.check_rows(rows)
+        self.right.check_rows(rows)
+
     def __repr__(self):
         return f"({self.left!r} {self.symbol} {self.right!r})"
 
@@ -276,6 +296,12 @@ class Scaled(Kernel):
 
     def histogram_views(self):
         return self.kernel.histogram_views()
+
+    def string_views(self):
+        return self.kernel.string_views()
+
+    def check_rows(self, rows):
+        self.kernel.check_rows(rows)
 
     def statistic(self):
         return self.kernel.statistic()

@@ -11,6 +11,7 @@ of R numbers, so a new weighting costs nothing, and the cost of a step grows wit
 | PowerBasis   | polynomial kernels       | number of powers that occur |
 | FormulaBasis | any (exact, slower)      | number of kernels |
 | StackBasis   | ready-made matrices      | number of matrices |
+| LinearBasis  | of strings               | number of degrees (weighted degree), 1 (spectrum) |
 """
 
 from __future__ import annotations
@@ -246,3 +247,40 @@ class StackBasis(Basis):
 
     def function(self, combination):
         return lambda stat, out: np.matmul(stat, combination, out=out)
+
+
+class LinearBasis(Basis):
+    """Kernels that are multiples of numbers of the statistic itself: blocks (rows, columns), or (rows, depth, columns).
+
+    Sums run in float64, and statistics of strings are whole numbers, so that nothing is lost.
+    """
+
+    def __init__(self, planes: Sequence[int], factors: Sequence[float]):
+        """planes : which of the numbers of a pair each kernel is a multiple of. factors : by how much."""
+        self.planes, place = np.unique(np.asarray(planes, np.int64), return_inverse=True)
+        self.planes.flags.writeable = False  # as it will be after a journey through Ray: one compiled version serves both
+        self.coefficients = np.zeros((len(planes), len(self.planes)))
+        self.coefficients[np.arange(len(planes)), place] = factors
+
+    def accumulate(self, stat, slots, weights, out, start, stop):
+        from .sequences_compiled import COLUMNS, accumulate_planes
+
+        odd = -len(slots) % COLUMNS
+        if odd:
+            slots, weights = np.append(slots, np.repeat(slots[:1], odd)), np.append(weights, np.zeros(odd))
+        accumulate_planes(_three_dimensional(stat), slots, weights, self.planes, out, start, stop)
+
+    def function(self, combination):
+        from .sequences_compiled import combine_planes
+
+        weights = np.ascontiguousarray(combination, np.float64)
+        return lambda stat, out: combine_planes(_three_dimensional(stat), self.planes, weights, out)
+
+    def matrix(self, stat, combination):
+        out = np.empty((stat.shape[0], stat.shape[-1]))
+        self.function(combination)(stat, out)
+        return out
+
+
+def _three_dimensional(stat: np.ndarray) -> np.ndarray:
+    return stat[:, None, :] if stat.ndim == 2 else stat

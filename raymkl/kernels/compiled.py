@@ -1,19 +1,16 @@
-"""Compiled loops over blocks of pair statistics.
+"""Compiled loops over blocks of pair statistics: what they take and give. The loops themselves are in `loops`.
 
 A block `stat` is stored by column: `stat[slot, i]` is the statistic of row i and the example in that slot, so that a new
 example is one contiguous line. Every loop releases the interpreter lock; threads share the work by ranges of rows.
 
-Tables are indexed by the bits of the statistic. Dropping the low bits of a positive floating-point number gives cells
-whose width grows with the number (2^k cells per octave), which is the grid that functions such as exp(-gamma * t) want,
-and costs one shift. Inside a cell the table is interpolated linearly.
+Nothing here imports numba: a loop comes out of a file of machine code if there is one (see `machine_code`).
 """
 
 from __future__ import annotations
 
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
+
+from .machine_code import Loop
 
 # Rows of a table are padded to whole groups of this many float32: one register of AVX-512, two or four of narrower machines.
 LANES = 16
@@ -21,260 +18,99 @@ LANES = 16
 COLUMNS = 4
 # Rows handled together: a few cache lines of statistics, whose partial sums stay in the first-level cache.
 TILE = 64
-# Partial sums run in float32 over this many columns, then move to float64.
-FLUSH = 256
-# Rows of one side that stay in the cache while the other side streams by, for statistics without a matrix product.
-FEATURE_TILE = 16
+
+_TABLE = {"shift": 15, "first": int(np.float32(0.5).view(np.int32)), "start": 0, "stop": 64}
+_WIDE_TABLE = {**_TABLE, "shift": 46, "first": int(np.float64(0.5).view(np.int64))}
+
+# target[slots[i], j] = max(0, a_norms[i] + b_norms[j] - 2 products[i, j])
+finish_squared_distances = Loop("finish_squared_distances", "products:T[2] a_norms:T[1] b_norms:T[1] target:T[2]= slots:int64[1]")
+# out[i] = sum_d array[i, d]^2, summed in float64
+squared_norms = Loop("squared_norms", "array:T[2] out:float64[1]=", fastmath=True)
+# block[i, j] = block[j, i] for the given rows i and columns j (disjoint sets)
+mirror = Loop("mirror", "block:T[2]= rows:int64[1] columns:int64[1]")
+# target[target_rows[i], target_columns[j]] = source[source_rows[i], source_columns[j]] for all i, j
+copy_pairs = Loop(
+    "copy_pairs",
+    "source:T[2] source_rows:int64[1] source_columns:int64[1] target:T[2]= target_rows:int64[1] target_columns:int64[1]",
+)
+# out[i, r] += sum_k weights[k] * (stat[slots[k], i] * inverse_scale) ** exponents[r] for start <= i < stop
+accumulate_powers = Loop(
+    "accumulate_powers",
+    "stat:T[2] slots:int64[1] weights:float64[1] exponents:int64[1] inverse_scale:float64 out:float64[2]= start:int64 stop:int64",
+    trial={"inverse_scale": 0.7, "start": 0, "stop": 64},
+)
+# out[i, m] += sum_k weights[k] * stack[i, columns[k], m] for start <= i < stop: ready-made kernel matrices
+accumulate_stack = Loop(
+    "accumulate_stack",
+    "stack:T[3] columns:int64[1] weights:float64[1] out:float64[2]= start:int64 stop:int64",
+    trial={"start": 0, "stop": 64},
+)
+# Statistics of all pairs of rows of A (n_a, d) and B (n_b, d), out : (n_a, n_b).
+l1_distances = Loop("l1_distances", "A:T[2] B:T[2] out:T[2]=", fastmath=True)
+chi2_distances = Loop("chi2_distances", "A:T[2] B:T[2] out:T[2]=", fastmath=True)
+intersections = Loop("intersections", "A:T[2] B:T[2] out:T[2]=", fastmath=True)
+
+_accumulate_table = Loop(
+    "accumulate_table",
+    "bits:int32[2] slots:int64[1] weights:float64[1] table:float32[2] shift:int64 first:int64 sums:float32[2]= out:float64[2]= "
+    "start:int64 stop:int64",
+    trial=_TABLE,
+)
+_look_up_float32 = Loop(
+    "look_up_float32",
+    "bits:int32[2] table:float64[1] shift:int64 first:int64 out:float64[2]= start:int64 stop:int64",
+    trial=_TABLE,
+)
+_look_up_float64 = Loop(
+    "look_up_float64",
+    "bits:int64[2] table:float64[1] shift:int64 first:int64 out:float64[2]= start:int64 stop:int64",
+    trial=_WIDE_TABLE,
+)
 
 
-@intrinsic
-def _add_lines(typing_context, sums, sums_at, table, step, places, lefts, rights):
-    """sums[at:at+LANES] += sum_c lefts[c] * table[p_c:p_c+LANES] + rights[c] * table[p_c+step:p_c+step+LANES], as vectors.
-
-    places, lefts, rights : tuples of COLUMNS numbers. Written out because the compiler cannot prove that the arrays do not overlap
-    and would go lane by lane.
-    """
-    signature = types.void(sums, types.intp, table, types.intp, places, lefts, rights)
-
-    def generate(context, builder, signature, arguments):
-        sums_value, sums_index, table_value, line, place_values, left_values, right_values = arguments
-        vector = ir.VectorType(ir.FloatType(), LANES)
-        undefined = ir.Constant(vector, ir.Undefined)
-        zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-
-        def pointer(kind, value, index):
-            data = context.make_array(kind)(context, builder, value).data
-            return builder.bitcast(builder.gep(data, [index]), vector.as_pointer())
-
-        def splat(scalar):
-            return builder.shuffle_vector(builder.insert_element(undefined, scalar, ir.IntType(32)(0)), undefined, zeros)
-
-        target = pointer(signature.args[0], sums_value, sums_index)
-        # One running sum per column, added up at the end: a single one would wait for itself at every step.
-        totals = [builder.load(target, align=4)] + [None] * (COLUMNS - 1)
-        for column in range(COLUMNS):
-            place = builder.extract_value(place_values, column)
-            for weights, index in ((left_values, place), (right_values, builder.add(place, line))):
-                values = builder.load(pointer(signature.args[2], table_value, index), align=4)
-                product = builder.fmul(splat(builder.extract_value(weights, column)), values, flags=("contract",))
-                totals[column] = product if totals[column] is None else builder.fadd(totals[column], product, flags=("contract",))
-        while len(totals) > 1:
-            totals = [builder.fadd(a, b) for a, b in zip(totals[::2], totals[1::2], strict=True)]
-        builder.store(totals[0], target, align=4)
-        return context.get_dummy_value()
-
-    return signature, generate
-
-
-@njit(inline="always")
-def _locate(bits, first, top, mask, shift, one_cell):
-    """Cell of a statistic and how far into the cell it is; below the first cell and above the last the table is held constant."""
-    offset = min(max(np.int32(bits - first), np.int32(0)), top)
-    return np.intp(offset >> shift), np.float32(offset & mask) * one_cell
-
-
-@njit(cache=True, nogil=True)
-def accumulate_table(stat, slots, weights, table, shift, first, out, start, stop):
+def accumulate_table(
+    stat: np.ndarray,
+    slots: np.ndarray,
+    weights: np.ndarray,
+    table: np.ndarray,
+    shift: int,
+    first: int,
+    out: np.ndarray,
+    start: int,
+    stop: int,
+) -> None:
     """out[i, r] += sum_k weights[k] * basis_r(stat[slots[k], i]) for start <= i < stop, with float32 statistics.
 
     stat : (n_slots, n_rows) float32, non-negative. slots, weights : (k,), k a multiple of COLUMNS (pad with weight 0).
     table : (cells + 1, R padded) float32. shift, first : bits dropped, and the bit pattern of the first cell. out : (n_rows, R) float64.
     """
-    n_columns = slots.shape[0]
-    padded = table.shape[1]
-    rank = out.shape[1]
-    one_cell = np.float32(1.0) / np.float32(1 << shift)
-    mask = np.int32((1 << shift) - 1)
-    top = np.int32(((table.shape[0] - 2) << shift) + mask)
-    first, shift = np.int32(first), np.int32(shift)
-    sums = np.zeros((TILE, padded), np.float32)
-    bits = stat.view(np.int32)
-    for base in range(start, stop, TILE):
-        width = min(TILE, stop - base)
-        for k_start in range(0, n_columns, FLUSH):
-            sums[:, :] = np.float32(0.0)
-            for k in range(k_start, min(k_start + FLUSH, n_columns), COLUMNS):
-                line0 = bits[slots[k], base : base + width]
-                line1 = bits[slots[k + 1], base : base + width]
-                line2 = bits[slots[k + 2], base : base + width]
-                line3 = bits[slots[k + 3], base : base + width]
-                weight0, weight1 = np.float32(weights[k]), np.float32(weights[k + 1])
-                weight2, weight3 = np.float32(weights[k + 2]), np.float32(weights[k + 3])
-                for u in range(width):
-                    cell0, fraction0 = _locate(line0[u], first, top, mask, shift, one_cell)
-                    cell1, fraction1 = _locate(line1[u], first, top, mask, shift, one_cell)
-                    cell2, fraction2 = _locate(line2[u], first, top, mask, shift, one_cell)
-                    cell3, fraction3 = _locate(line3[u], first, top, mask, shift, one_cell)
-                    right0, right1, right2, right3 = weight0 * fraction0, weight1 * fraction1, weight2 * fraction2, weight3 * fraction3
-                    for g in range(0, padded, LANES):
-                        _add_lines(
-                            sums,
-                            u * padded + g,
-                            table,
-                            padded,
-                            (cell0 * padded + g, cell1 * padded + g, cell2 * padded + g, cell3 * padded + g),
-                            (weight0 - right0, weight1 - right1, weight2 - right2, weight3 - right3),
-                            (right0, right1, right2, right3),
-                        )
-            for u in range(width):
-                for r in range(rank):
-                    out[base + u, r] += sums[u, r]
+    if len(slots) % COLUMNS or len(weights) != len(slots) or table.shape[1] % LANES:
+        raise ValueError(
+            f"slots and weights come in groups of {COLUMNS} and tables in lines of {LANES} numbers; "
+            f"got {len(slots)} slots, {len(weights)} weights, lines of {table.shape[1]}"
+        )
+    sums = np.empty((TILE, table.shape[1]), np.float32)
+    _accumulate_table(_bits(stat, np.float32, np.int32), slots, weights, table, shift, first, sums, out, start, stop)
 
 
-@njit(cache=True, nogil=True)
-def finish_squared_distances(products, a_norms, b_norms, target, slots):
-    """target[slots[i], j] = max(0, a_norms[i] + b_norms[j] - 2 products[i, j])."""
-    zero, two = products.dtype.type(0), products.dtype.type(2)  # a plain 2 would turn float32 into float64
-    for i in range(products.shape[0]):
-        line = target[slots[i]]
-        norm = a_norms[i]
-        for j in range(products.shape[1]):
-            line[j] = max(norm + b_norms[j] - two * products[i, j], zero)
+def look_up_float32(stat: np.ndarray, table: np.ndarray, shift: int, first: int, out: np.ndarray, start: int, stop: int) -> None:
+    """out[i, j] = interpolated table value of stat[i, j] for start <= i < stop. stat : float32, table : (cells + 1,), out : float64."""
+    _look_up_float32(_bits(stat, np.float32, np.int32), table, shift, first, out, start, stop)
 
 
-@njit(cache=True, nogil=True, fastmath=True)
-def squared_norms(array, out):
-    """out[i] = sum_d array[i, d]^2, summed in float64."""
-    for i in range(array.shape[0]):
-        total = 0.0
-        for d in range(array.shape[1]):
-            value = np.float64(array[i, d])
-            total += value * value
-        out[i] = total
-
-
-@njit(cache=True, nogil=True)
-def mirror(block, rows, columns):
-    """block[i, j] = block[j, i] for the given rows i and columns j (disjoint sets), in tiles that stay in the cache."""
-    for row in range(0, len(rows), 32):
-        for column in range(0, len(columns), 32):
-            for k in range(row, min(row + 32, len(rows))):
-                i = rows[k]
-                for m in range(column, min(column + 32, len(columns))):
-                    block[i, columns[m]] = block[columns[m], i]
-
-
-@njit(cache=True, nogil=True)
-def copy_pairs(source, source_rows, source_columns, target, target_rows, target_columns):
-    """target[target_rows[i], target_columns[j]] = source[source_rows[i], source_columns[j]] for all i, j."""
-    for i in range(len(target_rows)):
-        line, from_line = target[target_rows[i]], source[source_rows[i]]
-        for j in range(len(target_columns)):
-            line[target_columns[j]] = from_line[source_columns[j]]
-
-
-@njit(cache=True, nogil=True)
-def look_up_float32(stat, table, shift, first, out, start, stop):
-    """out[i, j] = interpolated table value of stat[i, j] for start <= i < stop. stat : float32, table : (cells + 1,)."""
-    mask = np.int32((1 << shift) - 1)
-    one_cell = np.float32(1.0) / np.float32(1 << shift)
-    top = np.int32(((table.shape[0] - 2) << shift) + mask)
-    first = np.int32(first)
-    shift = np.int32(shift)
-    bits = stat.view(np.int32)
-    for i in range(start, stop):
-        for j in range(stat.shape[1]):
-            cell, fraction = _locate(bits[i, j], first, top, mask, shift, one_cell)
-            out[i, j] = table[cell] + fraction * (table[cell + 1] - table[cell])
-
-
-@njit(cache=True, nogil=True)
-def look_up_float64(stat, table, shift, first, out, start, stop):
+def look_up_float64(stat: np.ndarray, table: np.ndarray, shift: int, first: int, out: np.ndarray, start: int, stop: int) -> None:
     """The same for float64 statistics (`shift` and `first` refer to their 64-bit patterns)."""
-    mask = np.int64((np.int64(1) << shift) - 1)
-    one_cell = 1.0 / np.float64(np.int64(1) << shift)
-    top = np.int64((np.int64(table.shape[0] - 2) << shift) + mask)
-    bits = stat.view(np.int64)
-    for i in range(start, stop):
-        for j in range(stat.shape[1]):
-            offset = min(max(bits[i, j] - first, np.int64(0)), top)
-            cell = offset >> shift
-            fraction = np.float64(offset & mask) * one_cell
-            out[i, j] = table[cell] + fraction * (table[cell + 1] - table[cell])
+    _look_up_float64(_bits(stat, np.float64, np.int64), table, shift, first, out, start, stop)
 
 
-@njit(cache=True, nogil=True)
-def accumulate_powers(stat, slots, weights, exponents, inverse_scale, out, start, stop):
-    """out[i, r] += sum_k weights[k] * (stat[slots[k], i] * inverse_scale) ** exponents[r] for start <= i < stop.
-
-    exponents : (R,) increasing integers >= 0.
-    """
-    rank = exponents.shape[0]
-    for k in range(slots.shape[0]):
-        line = stat[slots[k]]
-        weight = weights[k]
-        for i in range(start, stop):
-            t = np.float64(line[i]) * inverse_scale
-            value = weight
-            reached = 0
-            for r in range(rank):
-                while reached < exponents[r]:
-                    value *= t
-                    reached += 1
-                out[i, r] += value
-
-
-@njit(cache=True, nogil=True)
-def accumulate_stack(stack, columns, weights, out, start, stop):
-    """out[i, m] += sum_k weights[k] * stack[i, columns[k], m] for start <= i < stop: ready-made kernel matrices."""
-    for i in range(start, stop):
-        for k in range(columns.shape[0]):
-            j = columns[k]
-            weight = weights[k]
-            for m in range(stack.shape[2]):
-                out[i, m] += weight * stack[i, j, m]
-
-
-@njit(cache=True, nogil=True, fastmath=True)
-def l1_distances(A, B, out):
-    """out[i, j] = sum_d |A[i, d] - B[j, d]|."""
-    for start in range(0, A.shape[0], FEATURE_TILE):
-        for j in range(B.shape[0]):
-            for i in range(start, min(start + FEATURE_TILE, A.shape[0])):
-                total = A.dtype.type(0)
-                for d in range(A.shape[1]):
-                    total += abs(A[i, d] - B[j, d])
-                out[i, j] = total
-
-
-@njit(cache=True, nogil=True, fastmath=True)
-def chi2_distances(A, B, out):
-    """out[i, j] = sum_d (A[i, d] - B[j, d])^2 / (A[i, d] + B[j, d]), terms with a zero denominator left out."""
-    for start in range(0, A.shape[0], FEATURE_TILE):
-        for j in range(B.shape[0]):
-            for i in range(start, min(start + FEATURE_TILE, A.shape[0])):
-                total = A.dtype.type(0)
-                for d in range(A.shape[1]):
-                    both = A[i, d] + B[j, d]
-                    if both > 0:
-                        difference = A[i, d] - B[j, d]
-                        total += difference * difference / both
-                out[i, j] = total
-
-
-@njit(cache=True, nogil=True, fastmath=True)
-def intersections(A, B, out):
-    """out[i, j] = sum_d min(A[i, d], B[j, d])."""
-    for start in range(0, A.shape[0], FEATURE_TILE):
-        for j in range(B.shape[0]):
-            for i in range(start, min(start + FEATURE_TILE, A.shape[0])):
-                total = A.dtype.type(0)
-                for d in range(A.shape[1]):
-                    total += min(A[i, d], B[j, d])
-                out[i, j] = total
+def _bits(stat: np.ndarray, number: type, integer: type) -> np.ndarray:
+    """The bits of the statistics, without a copy."""
+    if stat.dtype != number:
+        raise TypeError(f"this table is for statistics in {np.dtype(number)}, got {stat.dtype}")
+    return stat.view(integer)
 
 
 def warm_up() -> None:
-    """Load the compiled loops of a training round, so that a new process does it while it waits for others and not in round one."""
-    stat, table = np.ones((COLUMNS, TILE), np.float32), np.zeros((4, LANES), np.float32)
-    table.flags.writeable = False
-    slots, weights, narrow = np.arange(COLUMNS), np.ones(COLUMNS), np.ones(COLUMNS, np.float32)
-    accumulate_table(stat, slots, weights, table, 15, 1, np.zeros((TILE, 1)), 0, TILE)
-    look_up_float32(stat, np.ones(4), 15, 1, np.empty(stat.shape), 0, COLUMNS)
-    finish_squared_distances(stat, narrow, np.ones(TILE, np.float32), stat, slots)
-    square = np.ones((COLUMNS, COLUMNS), np.float32)
-    copy_pairs(square, slots, slots, square, slots, slots)
-    mirror(square, slots[:1], slots[1:])
-    rows = stat.view()
-    rows.flags.writeable = False
-    squared_norms(rows, np.empty(COLUMNS))
+    """Load the loops of a shard's rounds, so that a new process does it while it waits for others and not in round one."""
+    for loop in (_accumulate_table, finish_squared_distances, squared_norms):
+        loop.load("float32")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .base import Kernel
-from .basis import Basis, FormulaBasis, PowerBasis, StackBasis, TableBasis, log_grid
+from .basis import Basis, FormulaBasis, LinearBasis, PowerBasis, StackBasis, TableBasis, log_grid
 from .statistics import Matrices, Statistic
 
 NO_GATE = -1
@@ -27,12 +27,18 @@ class Family:
     """Entries over one statistic and one gate.
 
     members : (E_f,) positions of its entries in the model's list. kernels : their kernels. gate : gate column or NO_GATE.
+    planes : (E_f,) which number of a pair each kernel is a function of, for statistics with several.
     """
 
     statistic: Statistic
     gate: int
     kernels: list[Kernel] = field(default_factory=list)
     members: list[int] = field(default_factory=list)
+    planes: list[int] = field(default_factory=list)
+
+    def values(self, position: int, t: np.ndarray) -> np.ndarray:
+        """Values of one of the kernels. t : statistics (rows, columns) or (rows,), with the depth as second axis if there is one."""
+        return self.kernels[position].profile(t if self.statistic.depth == 1 else t[:, self.planes[position]])
 
     def basis(self, bound: float, exact: bool = False, depth: int = 0) -> Basis:
         """The basis for training: `bound` is the largest statistic, `exact` asks for formulas, `depth` is the stack's."""
@@ -40,6 +46,8 @@ class Family:
             return StackBasis([kernel.index for kernel in self.kernels], depth)
         profiles = [kernel.profile for kernel in self.kernels]
         powers = [kernel.powers() for kernel in self.kernels]
+        if self.statistic.reads_strings and all(map(_is_multiple, powers)):
+            return LinearBasis(self.planes, [c[1] for c in powers])
         if all(c is not None and len(c) <= MAX_POWER + 1 for c in powers) and not (exact and max(map(len, powers)) > 2):
             return PowerBasis(powers, bound)
         if exact or not self.statistic.non_negative:
@@ -56,6 +64,7 @@ class _Combined:
 
     def __init__(self, family: Family, weights: np.ndarray, bound: float, tabulated: bool):
         self.parts = [(w, kernel) for w, kernel in zip(weights, family.kernels, strict=True) if w != 0]
+        self.family, self.weights = family, weights
         self.table = None
         if tabulated and family.statistic.non_negative and len(self.parts) > 1:
             first_edge, grid = log_grid([kernel.profile for _, kernel in self.parts], bound, PREDICT_CELL_BITS)
@@ -71,19 +80,41 @@ class _Combined:
             out = np.empty(stat.shape)
             look_up_float64(np.ascontiguousarray(stat), self.table, self.shift, self.first, out, 0, stat.shape[0])
             return out
-        total = np.zeros(stat.shape)
-        for weight, kernel in self.parts:
-            total += weight * kernel.profile(stat)
+        total = np.zeros((stat.shape[0], stat.shape[-1]))
+        for position, weight in enumerate(self.weights):
+            if weight != 0:
+                total += weight * self.family.values(position, stat)
         return total
 
 
-def group(kernels: Sequence[Kernel], gates: Sequence[int] | None = None) -> list[Family]:
-    """Families of a list of kernels, in order of first appearance. gates : gate column of each entry, or None."""
+def group(kernels: Sequence[Kernel], gates: Sequence[int] | None = None, join: bool = False) -> list[Family]:
+    """Families of a list of kernels, in order of first appearance. gates : gate column of each entry, or None.
+
+    join : let one statistic of larger depth stand for several that are computed in one pass (weighted-degree kernels of all degrees);
+    the values of a kernel are then those of `Family.values`.
+    """
     families: dict[tuple, Family] = {}
-    for position, kernel in enumerate(kernels):
+    statistics = [kernel.statistic() for kernel in kernels]
+    joined = _joined(kernels, statistics) if join else {}
+    for position, (kernel, own) in enumerate(zip(kernels, statistics, strict=True)):
         gate = NO_GATE if gates is None else gates[position]
-        statistic = kernel.statistic()
+        statistic = joined.get(own.kin, own) if _is_multiple(kernel.powers()) else own
         family = families.setdefault((statistic, gate), Family(statistic, gate))
         family.kernels.append(kernel)
         family.members.append(position)
+        family.planes.append(0 if statistic.depth == 1 else statistic.plane_of(own))
     return list(families.values())
+
+
+def _is_multiple(powers: np.ndarray | None) -> bool:
+    """Whether a kernel is a multiple of its statistic."""
+    return powers is not None and len(powers) == 2 and powers[0] == 0
+
+
+def _joined(kernels: Sequence[Kernel], statistics: Sequence[Statistic]) -> dict:
+    """Statistics of kin joined into one, by their kin."""
+    kin: dict = {}
+    for kernel, statistic in zip(kernels, statistics, strict=True):
+        if statistic.kin is not None and _is_multiple(kernel.powers()):
+            kin.setdefault(statistic.kin, []).append(statistic)
+    return {key: members[0].joined(members) for key, members in kin.items()}

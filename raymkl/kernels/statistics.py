@@ -7,6 +7,7 @@
 | L1Distance         | sum_d abs(x_d - z_d)                     | Laplacian |
 | Chi2Distance       | sum_d (x_d - z_d)^2 / (x_d + z_d)        | Chi2 |
 | Intersection       | sum_d min(x_d, z_d)                      | HistogramIntersection |
+| MatchRuns, KmerCounts | see `string_statistics`               | WeightedDegree, Spectrum |
 | Matrices           | the entries of ready-made matrices       | Precomputed |
 | KernelValue        | k(x, z) itself                           | Custom, products and sums over several statistics |
 
@@ -21,7 +22,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
+
+from .sparse import is_sparse
 
 # New columns are computed in portions of this size: nothing large is held twice, and what one step makes the next finds in the
 # processor's cache.
@@ -44,12 +46,19 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Statistic:
-    """A pair statistic over one view. `non_negative` ones may be tabulated by their bits."""
+    """A pair statistic over one view. `non_negative` ones may be tabulated by their bits.
+
+    depth : numbers per pair; blocks of a statistic with several have the shape (rows, depth, columns), else (rows, columns).
+    kin : equal for statistics that one statistic of larger depth can stand for (see `joined`), None for those that stand alone.
+    """
 
     view: Any = None
     non_negative = True
     cacheable = True
     needs_non_negative_input = False
+    reads_strings = False
+    depth = 1
+    kin = None
 
     @property
     def views(self) -> tuple:
@@ -58,6 +67,13 @@ class Statistic:
     def prepare(self, rows: Mapping, dtype: Any = np.float64, centers: Mapping | None = None) -> Prepared:
         """Rows (dict from view key to array) -> Prepared of the given dtype."""
         return Prepared(_read_only(_as(rows[self.view], dtype, dense=True)))
+
+    def check_rows(self, rows: Mapping) -> None:
+        """Raise ValueError for rows that this statistic cannot compare."""
+
+    def cell_dtype(self, rows: Mapping, dtype: Any) -> Any:
+        """dtype in which statistics of these rows are cached, when `dtype` is what they are computed in."""
+        return dtype
 
     def pairs(self, a: Prepared, b: Prepared) -> np.ndarray:
         """(len(a), len(b)) array of statistics, in the dtype of the prepared rows."""
@@ -86,6 +102,16 @@ class Statistic:
         return largest
 
 
+def empty_block(statistic: Statistic, rows: int, columns: int, dtype: Any) -> np.ndarray:
+    """Memory for the statistics of rows with columns."""
+    return np.empty((rows, columns) if statistic.depth == 1 else (rows, statistic.depth, columns), dtype)
+
+
+def planes_of(block: np.ndarray) -> list[np.ndarray]:
+    """The (rows, columns) parts of a block, one per number of a pair."""
+    return [block] if block.ndim == 2 else [block[:, plane] for plane in range(block.shape[1])]
+
+
 def _read_only(array: np.ndarray) -> np.ndarray:
     """A read-only view: compiled loops meet rows out of Arrow (never writable) and others as one type."""
     view = array.view()
@@ -94,13 +120,13 @@ def _read_only(array: np.ndarray) -> np.ndarray:
 
 
 def _as(array: Any, dtype: Any, dense: bool = False) -> Any:
-    if sp.issparse(array):
+    if is_sparse(array):
         return np.ascontiguousarray(array.toarray(), dtype) if dense else array.tocsr().astype(dtype, copy=False)
     return np.ascontiguousarray(array, dtype)
 
 
 def _squared_norms(array: Any) -> np.ndarray:
-    if sp.issparse(array):
+    if is_sparse(array):
         return np.asarray(array.multiply(array).sum(axis=1)).ravel().astype(np.float64)
     from .compiled import squared_norms
 
@@ -110,9 +136,9 @@ def _squared_norms(array: Any) -> np.ndarray:
 
 
 def _products(a: Any, b: Any) -> np.ndarray:
-    if sp.issparse(a) or sp.issparse(b):
+    if is_sparse(a) or is_sparse(b):
         product = a @ b.T
-        return np.ascontiguousarray(product.toarray() if sp.issparse(product) else np.asarray(product))
+        return np.ascontiguousarray(product.toarray() if is_sparse(product) else np.asarray(product))
     return a @ b.T
 
 
@@ -126,7 +152,7 @@ class SquaredDistance(Statistic):
     def prepare(self, rows, dtype=np.float64, centers=None):
         array = rows[self.view]
         center = None if centers is None else centers.get(self.view)
-        if center is not None and not sp.issparse(array):
+        if center is not None and not is_sparse(array):
             array = np.asarray(array, np.float64) - center
         array = _as(array, dtype)
         return Prepared(array, _squared_norms(array))

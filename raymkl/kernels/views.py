@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
+
+from .sparse import is_sparse
 
 
 def view_key(view: Any) -> Any:
@@ -42,7 +43,7 @@ def view_of(key: Any) -> Any:
 
 def is_dict(X: Any) -> bool:
     """Whether X is a dict of views (a sparse matrix in dictionary format is a Mapping too, but it is one matrix)."""
-    return isinstance(X, Mapping) and not sp.issparse(X)
+    return isinstance(X, Mapping) and not is_sparse(X)
 
 
 def is_frame(X: Any) -> bool:
@@ -73,6 +74,23 @@ def n_rows(X: Any) -> int:
     return len(X)
 
 
+def subset(X: Any, index: np.ndarray) -> Any:
+    """The given rows of any accepted container, in a container of the same kind."""
+    if is_dict(X):
+        return {key: subset(value, index) for key, value in X.items()}
+    if is_frame(X):
+        return X.iloc[index]
+    if hasattr(X, "take") and type(X).__module__.startswith("pyarrow"):
+        return X.take(index)
+    if is_sparse(X):
+        return X.tocsr()[index]
+    if hasattr(X, "iloc"):
+        return X.iloc[index]
+    if hasattr(X, "shape"):
+        return X[index]
+    return [X[i] for i in index]
+
+
 def select(X: Any, view: Any = None) -> Any:
     """The array of a view: 2-D ndarray or CSR matrix (3-D or object arrays pass through unchanged).
 
@@ -84,7 +102,7 @@ def select(X: Any, view: Any = None) -> Any:
         return _from_table(X, view)
     if is_frame(X):
         return _from_frame(X, view)
-    array = X.tocsr() if sp.issparse(X) else np.asarray(X)
+    array = X.tocsr() if is_sparse(X) else np.asarray(X)
     if view is not None:
         array = _columns(array, view)
     return _two_dimensional(array)
@@ -174,7 +192,7 @@ def _columns(array: Any, view: Any) -> Any:
 
 
 def _two_dimensional(array: Any) -> Any:
-    if sp.issparse(array):
+    if is_sparse(array):
         return array.tocsr()
     return array.reshape(-1, 1) if array.ndim == 1 else array
 

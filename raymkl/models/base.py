@@ -17,14 +17,15 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ..engine import Head, Problem, RayParams
 from ..engine.train import ENGINES, train
-from ..kernels.base import Kernel
-from ..kernels.defaults import default_bank
+from ..kernels.base import Kernel, Scaled
+from ..kernels.defaults import SCALE_DEPENDENT, default_bank, scales_apart
 from ..kernels.families import NO_GATE, group
 from ..kernels.formulas import Linear, Precomputed
 from ..kernels.normalize import KINDS, gate_of_diagonal
 from ..kernels.views import view_of
 from . import inputs
 from .decision import decision_values
+from .explain import ExplainMixin
 
 SOLVERS = ("chunking", "wrapper")
 THETA_STEPS = ("analytic", "cutting_plane")
@@ -41,7 +42,7 @@ NO_SPHERICAL_MATRICES = (
 )
 
 
-class BaseMKL(BaseEstimator):
+class BaseMKL(ExplainMixin, BaseEstimator):
     """Base of the estimators; see `MKLClassifier` for the parameters."""
 
     # -- checks -------------------------------------------------------------------------------------------------------
@@ -65,6 +66,8 @@ class BaseMKL(BaseEstimator):
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}; got {value!r}")
         if self.theta_step == "cutting_plane" and self.p > 2:
             raise ValueError(f'theta_step="cutting_plane" needs p in [1, 2], got p={self.p!r}; use theta_step="analytic"')
+        if not isinstance(getattr(self, "shared_weights", False), bool | np.bool_):
+            raise ValueError(f"shared_weights must be True or False, got {self.shared_weights!r}")
         if self.ray_params is not None and not isinstance(self.ray_params, RayParams):
             raise TypeError(f"ray_params must be a raymkl.RayParams or None, got {type(self.ray_params).__name__}")
 
@@ -107,12 +110,33 @@ class BaseMKL(BaseEstimator):
         lengths = {key: array.shape[0] for key, array in rows.items()}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"the views of X have different numbers of rows: {lengths}")
+        if reset:
+            self._warn_if_unscaled(rows, kernels)
         return X, rows, kernels
+
+    def _warn_if_unscaled(self, rows: dict, kernels: list[Kernel]) -> None:
+        """Distances and inner products of columns on very different scales are those of the widest column alone."""
+        statistics = [kernel.statistic() for kernel in kernels]
+        for key in dict.fromkeys(statistic.view for statistic in statistics if isinstance(statistic, SCALE_DEPENDENT)):
+            apart = scales_apart(rows[key])
+            if apart is None:
+                continue
+            wide, narrow, ratio = apart
+            names = getattr(self, "feature_names_in_", ())
+            if key is None and len(names) == rows[key].shape[1]:
+                wide, narrow = repr(str(names[wide])), repr(str(names[narrow]))
+            warnings.warn(
+                f"the columns of {'X' if key is None else f'view {view_of(key)!r}'} differ by orders of magnitude (column {wide} is "
+                f"{ratio:.2g} times as wide as column {narrow}), so distances and inner products hardly see the narrow ones; scale them "
+                "first (sklearn.preprocessing.StandardScaler)",
+                UserWarning,
+                stacklevel=4,
+            )
 
     # -- training -----------------------------------------------------------------------------------------------------
 
-    def _train(self, rows: dict, kernels: list[Kernel], heads: list[Head]) -> None:
-        """Hand the problem to the engine and keep what it learned."""
+    def _describe(self, rows: dict, kernels: list[Kernel], heads: list[Head]) -> tuple[Problem, dict, list[int] | None]:
+        """The problem for the engine, its rows in the dtype to work in, and the gate of every entry."""
         checked = set()
         for kernel in kernels:
             key = kernel.statistic().view
@@ -124,7 +148,7 @@ class BaseMKL(BaseEstimator):
         small = n * n * len(kernels) <= (SMALL_PROBLEM if self.p <= 2 else SMALL_PROBLEM_LARGE_P)
         double = self.dtype == "float64" or (self.dtype == "auto" and small)
         dtype = np.float64 if double else np.float32
-        families = group(kernels, gate_of_entry)
+        families = group(*_without_constant_gates(kernels, gates, gate_of_entry), join=True)
         problem = Problem(
             views=list(rows),
             families=families,
@@ -133,20 +157,28 @@ class BaseMKL(BaseEstimator):
             gates=gates,
             dtype=dtype,
             exact=self.exact or double,
-            wide=frozenset() if double or self.dtype != "auto" else self._wide(rows, families, heads),
+            # The gates of "spherical" bring all values down to one.
+            wide=frozenset() if double or self.dtype != "auto" or self.normalize == "spherical" else self._wide(rows, families, heads),
             depths={key: array.shape[2] for key, array in rows.items() if getattr(array, "ndim", 2) == 3},
         )
-        working = {key: _as_dtype(array, dtype) for key, array in rows.items()}
+        problem.cells = {family.statistic: family.statistic.cell_dtype(rows, problem.dtype_of(family.statistic)) for family in families}
+        return problem, {key: _as_dtype(array, dtype) for key, array in rows.items()}, gate_of_entry
+
+    def _train(self, rows: dict, kernels: list[Kernel], heads: list[Head]) -> None:
+        """Hand the problem to the engine and keep what it learned."""
+        problem, working, gate_of_entry = self._describe(rows, kernels, heads)
         trained = train(working, problem, heads, self.engine, self.ray_params, _Reporter() if self.verbose else None)
         self.history_ = trained.history
-        self._keep(trained.results, gate_of_entry)
-        self._keep_support(rows, gates)
-        self._warn_if_short(trained.results)
+        self._engine_used = trained.engine
+        results = [stages[-1] for stages in trained.results]
+        self._keep(results, gate_of_entry)
+        self._keep_support(rows, problem.gates)
+        self._warn_if_short(results)
 
     @staticmethod
     def _wide(rows: dict, families: list, heads: list[Head]) -> frozenset:
         """Statistics to compute in float64 although others are float32."""
-        largest = max(head.bounds.max() for head in heads)
+        largest = max(head.bounds.max() * max(head.path) for head in heads)
         return frozenset(
             family.statistic
             for family in families
@@ -171,12 +203,14 @@ class BaseMKL(BaseEstimator):
 
     def _keep(self, results: list, gate_of_entry: list[int] | None) -> None:
         single = len(results) == 1
+        # Heads that share their weights have one certificate, too.
+        shared = single or getattr(self, "shared_weights", False)
         weights = np.stack([result.theta for result in results])
         a = np.stack([result.a for result in results])
         certificates = [result.certificate for result in results]
         self.support_ = np.flatnonzero(np.any(a != 0, axis=0))
         self.dual_coef_ = a[:, self.support_]
-        self.kernel_weights_ = weights[0] if single else weights
+        self.kernel_weights_ = weights[0] if shared else weights
         self._effective_weights = weights * np.stack([result.scale for result in results])
         self._gate_of_entry = gate_of_entry
         self.intercept_ = np.array([result.intercept for result in results])
@@ -187,7 +221,7 @@ class BaseMKL(BaseEstimator):
             ("primal_objective_", [certificate.primal for certificate in certificates]),
             ("dual_objective_", [certificate.dual for certificate in certificates]),
         ):
-            setattr(self, name, float(values[0]) if single else np.array(values))
+            setattr(self, name, float(values[0]) if shared else np.array(values))
 
     def _warn_if_short(self, results: list) -> None:
         if not self.converged_:
@@ -203,13 +237,7 @@ class BaseMKL(BaseEstimator):
 
     def _decision(self, X: Any) -> np.ndarray:
         """(n, n_heads) decision values."""
-        _, rows, kernels = self._read(X, reset=False)
-        for key in {kernel.statistic().view for kernel in kernels if inputs.is_matrix(kernel)}:
-            rows[key] = self._support_columns(rows[key], self._stack_depths[key])
-        gates = None
-        if self._gate_of_entry is not None and max(self._gate_of_entry, default=NO_GATE) != NO_GATE:
-            used = [kernel for kernel, gate in zip(kernels, self._gate_of_entry, strict=True) if gate != NO_GATE]
-            gates = np.stack([gate_of_diagonal(_diagonal(kernel, rows)) for kernel in used], axis=1)
+        kernels, rows, gates = self._rows_to_predict(X)
         values = decision_values(
             kernels,
             self._effective_weights,
@@ -221,6 +249,17 @@ class BaseMKL(BaseEstimator):
             gates,
         )
         return values + self.intercept_
+
+    def _rows_to_predict(self, X: Any) -> tuple[list[Kernel], dict, np.ndarray | None]:
+        """Kernel of every entry, rows by view key (of ready-made matrices the columns of `support_`), and gates (n, J) or None."""
+        _, rows, kernels = self._read(X, reset=False)
+        for key in {kernel.statistic().view for kernel in kernels if inputs.is_matrix(kernel)}:
+            rows[key] = self._support_columns(rows[key], self._stack_depths[key])
+        gates = None
+        if self._gate_of_entry is not None and max(self._gate_of_entry, default=NO_GATE) != NO_GATE:
+            used = [kernel for kernel, gate in zip(kernels, self._gate_of_entry, strict=True) if gate != NO_GATE]
+            gates = np.stack([gate_of_diagonal(_diagonal(kernel, rows)) for kernel in used], axis=1)
+        return kernels, rows, gates
 
     def _support_columns(self, stack: np.ndarray, wanted: int) -> np.ndarray:
         """Columns of `support_` of a stack that holds all training rows or only those."""
@@ -257,6 +296,20 @@ def _as_dtype(array: Any, dtype: Any) -> Any:
     if getattr(array, "ndim", 2) == 3 or array.dtype.kind != "f":
         return array  # ready-made matrices stay as they are: a copy could be larger than memory
     return array.astype(dtype, copy=False)
+
+
+def _without_constant_gates(
+    kernels: list[Kernel], gates: np.ndarray | None, gate_of_entry: list[int] | None
+) -> tuple[list[Kernel], list[int] | None]:
+    """Kernels and gates to train with: a gate that is the same number for all rows becomes a factor, which costs nothing."""
+    if gates is None:
+        return kernels, gate_of_entry
+    constant = (gates[0] > 0) & (gates == gates[0]).all(axis=0)
+    kernels, gate_of_entry = list(kernels), list(gate_of_entry)
+    for entry, gate in enumerate(gate_of_entry):
+        if gate != NO_GATE and constant[gate]:
+            kernels[entry], gate_of_entry[entry] = Scaled(kernels[entry], float(gates[0, gate]) ** 2), NO_GATE
+    return kernels, gate_of_entry
 
 
 def _diagonal(kernel: Kernel, rows: Mapping) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.base import ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d
@@ -44,6 +44,8 @@ class MKLClassifier(ClassifierMixin, BaseMKL):
     tol : float > 0
         Relative duality gap (primal - dual) / |primal| to reach.
     class_weight : dict, "balanced" or None
+    shared_weights : bool
+        More than two classes: learn one set of weights for all of them (quadratic terms summed over the classes) instead of one each.
     engine : {"auto", "local", "ray"}
         "auto" uses a running Ray cluster for 5,000 rows or more, and starts Ray for 200,000 or more.
     ray_params : RayParams or None
@@ -66,10 +68,11 @@ class MKLClassifier(ClassifierMixin, BaseMKL):
     Attributes
     ----------
     classes_ : (n_classes,) labels. n_features_in_ : int.
-    kernel_weights_ : (M,) for two classes, else (n_classes, M).
+    kernel_weights_ : (M,) for two classes or shared weights, else (n_classes, M).
     support_ : (n_support,) training rows with a dual variable other than zero (of any class).
     dual_coef_ : (1 or n_classes, n_support) signed dual variables. intercept_ : (1 or n_classes,).
-    duality_gap_, primal_objective_, dual_objective_ : float for two classes, else (n_classes,).
+    duality_gap_, primal_objective_, dual_objective_ : float for two classes or shared weights (of all classes together), else
+        (n_classes,).
     n_iter_ : int, rounds. converged_ : bool. history_ : list of dicts, one per round and class.
     kernels_ : the kernels that were learned over.
 
@@ -98,6 +101,7 @@ class MKLClassifier(ClassifierMixin, BaseMKL):
         normalize: str | None = None,
         tol: float = 1e-3,
         class_weight: Any = None,
+        shared_weights: bool = False,
         engine: str = "auto",
         ray_params: RayParams | None = None,
         max_iter: int = 10_000,
@@ -115,6 +119,7 @@ class MKLClassifier(ClassifierMixin, BaseMKL):
         self.normalize = normalize
         self.tol = tol
         self.class_weight = class_weight
+        self.shared_weights = shared_weights
         self.engine = engine
         self.ray_params = ray_params
         self.max_iter = max_iter
@@ -141,11 +146,20 @@ class MKLClassifier(ClassifierMixin, BaseMKL):
         weights = self._row_weights(sample_weight, y, n)
         starts = self._starts(n, len(kernels))
         self.classes_, self.kernels_ = np.unique(y), kernels
-        positives = self.classes_[1:] if len(self.classes_) == 2 else self.classes_
-        heads = [
+        heads = self._heads(y, self.classes_, self.C * weights)
+        if len(starts) == len(heads):
+            for head, start in zip(heads, starts, strict=True):
+                head.start = start
+        self._train(rows, kernels, heads)
+        return self
+
+    def _heads(self, y: np.ndarray, classes: np.ndarray, bounds: np.ndarray) -> list[Head]:
+        """One head for two classes, else one per class. y, bounds : (n,)."""
+        positives = classes[1:] if len(classes) == 2 else classes
+        return [
             Head(
                 targets=np.where(y == label, 1.0, -1.0),
-                bounds=self.C * weights,
+                bounds=bounds,
                 loss=Hinge(),
                 norm=LpNorm(float(self.p)),
                 tol=self.tol,
@@ -153,12 +167,20 @@ class MKLClassifier(ClassifierMixin, BaseMKL):
                 theta_step=self.theta_step,
                 normalize=self.normalize,
                 max_rounds=self.max_iter,
-                start=starts[h] if len(starts) == len(positives) else None,
+                group=0 if self.shared_weights and len(positives) > 1 else None,
             )
-            for h, label in enumerate(positives)
+            for label in positives
         ]
-        self._train(rows, kernels, heads)
-        return self
+
+    # What a search may change without new kernel blocks.
+    _head_params = frozenset({"C", "p", "solver", "theta_step", "tol", "class_weight", "shared_weights", "max_iter"})
+
+    def _fold(self, y: np.ndarray, sample_weight: np.ndarray | None, train: np.ndarray) -> tuple[list[Head], Any]:
+        """Heads of one fold at C = 1 (other rows are masked), and what turns their decision values into an estimator to score."""
+        classes = np.unique(self._check_labels(y[train], len(train)))
+        bounds = np.zeros(len(y))
+        bounds[train] = self._row_weights(None if sample_weight is None else sample_weight[train], y[train], len(train))
+        return self._heads(y, classes, bounds), HeldOutClassifier(classes)
 
     def _check_labels(self, y: Any, n: int) -> np.ndarray:
         y = column_or_1d(y, warn=True)
@@ -218,3 +240,34 @@ class MKLClassifier(ClassifierMixin, BaseMKL):
         from ..io import save
 
         save(self, path)
+
+
+class HeldOutClassifier(ClassifierMixin, BaseEstimator):
+    """Decision values of one set of rows in the clothes of a fitted classifier, for scikit-learn's scorers.
+
+    classes_ : labels. values : (n,) or (n, n_classes) decision values of the rows that `predict` and `decision_function` are asked for.
+    """
+
+    def __init__(self, classes: np.ndarray | None = None, values: np.ndarray | None = None):
+        self.classes = classes
+        self.values = values
+        self.classes_ = classes
+
+    def with_values(self, parts: list[np.ndarray]) -> HeldOutClassifier:
+        """A copy that answers with the decision values of all heads."""
+        return HeldOutClassifier(self.classes, parts[0] if len(parts) == 1 else np.stack(parts, axis=1))
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self.values is not None
+
+    def fit(self, X: Any, y: Any) -> HeldOutClassifier:
+        """Nothing to learn."""
+        return self
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """The stored values; X must be the rows they belong to."""
+        return self.values
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Labels (n,)."""
+        return self.classes[(self.values > 0).astype(int) if self.values.ndim == 1 else self.values.argmax(axis=1)]

@@ -58,14 +58,18 @@ def intercept_candidates(center: float, width: float, extra: tuple = ()) -> np.n
     return np.unique(np.concatenate([center + spread, np.asarray(extra, float)]))
 
 
-def intercept_from_residuals(residual: np.ndarray, may_grow: np.ndarray, may_shrink: np.ndarray, weight: np.ndarray) -> float | None:
+def intercept_from_residuals(
+    residual: np.ndarray | tuple[np.ndarray, np.ndarray], may_grow: np.ndarray, may_shrink: np.ndarray, weight: np.ndarray
+) -> float | None:
     """b from the optimality conditions: the residual of rows strictly inside their box, averaged; else the middle of its bounds.
 
-    residual : (q,) target minus f without b. weight : (q,) bounds, so that merging equal rows does not change the mean.
+    residual : (q,) target minus f without b, or a pair of them (of growing, of shrinking), which differ at kinks; a row at a kink only
+    bounds b. weight : (q,) bounds, so that merging equal rows does not change the mean.
     """
-    free = may_grow & may_shrink
+    growing, shrinking = residual if isinstance(residual, tuple) else (residual, residual)
+    free = may_grow & may_shrink & (growing == shrinking)
     if free.any():
-        return float(np.average(residual[free], weights=weight[free]))
+        return float(np.average(growing[free], weights=weight[free]))
     if may_grow.any() and may_shrink.any():
-        return float((residual[may_grow].max() + residual[may_shrink].min()) / 2)
+        return float((growing[may_grow].max() + shrinking[may_shrink].min()) / 2)
     return None

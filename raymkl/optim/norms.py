@@ -7,11 +7,16 @@ the norm `q` of the weights instead, sum_m theta_m^q <= 1:
 
 With s_m = a' K_m a the dual penalty is 1/2 ||s||_k, k = p* / 2 = p / (2p - 2), and the best weights for a given `a` are its
 gradient: theta_m = (s_m / ||s||_k)^(k-1).
+
+Entries may come in groups (the clusters of a localized model), each with a norm and a ball of weights of its own; squared norms
+and dual penalties of the groups add up (`GroupedNorm`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -62,9 +67,25 @@ class Norm:
         """Weights that are optimal for the dual point behind s: the gradient of `dual`."""
         raise TypeError(f"{type(self).__name__} has no weights")
 
-    def curvature(self, s: np.ndarray) -> tuple[np.ndarray, float, np.ndarray] | None:
-        """(d, c, t) with d(weights)/d(s) = diag(d) - c t t', or None where the weights do not follow s."""
+    def curvature(self, s: np.ndarray) -> tuple[np.ndarray, float | np.ndarray, np.ndarray] | None:
+        """(d, c, t) with d(weights)/d(s) = diag(d) - c t t', or None where the weights do not follow s.
+
+        With several groups c is (G,) and t (G, M), and the second part is sum_g c_g t_g t_g'.
+        """
         return None
+
+    def sizes(self, s: np.ndarray) -> np.ndarray | float:
+        """`dual` of the entries that share a ball with each entry: (M,), or a number when all do."""
+        return self.dual(s)
+
+    def largest(self, values: np.ndarray) -> np.ndarray | float:
+        """The largest of the values (M,) among the entries that share a ball with each entry: (M,), or a number when all do."""
+        return values.max()
+
+    @property
+    def members(self) -> list[np.ndarray | slice]:
+        """Positions of the entries of every group; here all entries are one group."""
+        return [slice(None)]
 
 
 @dataclass(frozen=True)
@@ -130,3 +151,81 @@ class LpNorm(Norm):
         with np.errstate(over="ignore"):
             t = np.exp((self.k - 1.0) * logs)
             return (self.k - 1.0) * t / s, (self.k - 1.0) / size, t
+
+
+@dataclass(frozen=True)
+class GroupedNorm(Norm):
+    """Groups of entries, each with block norm p and a ball of weights of its own.
+
+        primal   sum_g ||w_g||_{2,p}^2           dual   sum_g ||s_g||_k,  k = p* / 2           weights   ||theta_g||_q <= 1 for every g
+
+    Parameters
+    ----------
+    p : block norm within every group, in [1, inf].
+    groups : (M,) the group of every entry, 0 <= group < G; every group has an entry.
+
+    Examples
+    --------
+    >>> norm = GroupedNorm(1.0, (0, 0, 1))
+    >>> norm.dual(np.array([3.0, 1.0, 2.0]))
+    5.0
+    """
+
+    p: float
+    groups: tuple[int, ...]
+
+    @cached_property
+    def one(self) -> LpNorm:
+        """The norm within a group."""
+        return LpNorm(self.p)
+
+    @cached_property
+    def members(self) -> list[np.ndarray | slice]:
+        index = np.asarray(self.groups, int)
+        return [np.flatnonzero(index == g) for g in range(index.max() + 1)]
+
+    @property
+    def k(self) -> float:
+        """Exponent of the dual norm of s within a group: p* / 2."""
+        return self.one.k
+
+    def _each(self, function: Callable, values: np.ndarray) -> np.ndarray:
+        """function of the values of every group, put back in the places of its entries."""
+        out = np.empty(len(self.groups))
+        for member in self.members:
+            out[member] = function(values[member])
+        return out
+
+    def start(self, n_kernels):
+        return self._each(lambda part: self.one.start(len(part)), np.zeros(n_kernels))
+
+    def dual(self, s):
+        return float(sum(self.one.dual(s[member]) for member in self.members))
+
+    def primal(self, lengths):
+        return float(sum(self.one.primal(lengths[member]) for member in self.members))
+
+    def weights(self, s):
+        return self._each(self.one.weights, s)
+
+    def weights_from_lengths(self, lengths: np.ndarray) -> np.ndarray:
+        """Weights that are optimal for a primal point, group by group (see `LpNorm.weights_from_lengths`)."""
+        return self._each(self.one.weights_from_lengths, lengths)
+
+    def project(self, theta: np.ndarray) -> np.ndarray:
+        """theta (M,) with every group scaled to the boundary of its ball."""
+        return self._each(self.one.project, theta)
+
+    def curvature(self, s):
+        if self.p in (1, 2):
+            return None
+        d, c, t = np.zeros(len(s)), np.zeros(len(self.members)), np.zeros((len(self.members), len(s)))
+        for g, member in enumerate(self.members):
+            d[member], c[g], t[g, member] = self.one.curvature(s[member])
+        return d, c, t
+
+    def sizes(self, s):
+        return self._each(self.one.dual, s)
+
+    def largest(self, values):
+        return self._each(np.max, values)

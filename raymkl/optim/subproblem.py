@@ -9,22 +9,28 @@ and with weights that follow the dual point (`theta = gradient of the dual norm`
 
     K_theta + 2 g' (d theta / d s) g,           g_m = K_m a on the working set,
 
-which tells the sub-problem how the weights will answer. A line search along the solution then uses the exact dual
+which tells the sub-problem how the weights will answer. A dual with a kink adds -kink * |x + d|_1 to both. A line search along the solution then uses the exact dual
 objective, which costs O(M), so every step increases it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import scipy.sparse as sp
 
 from .interior_point import interior_point
+from .losses import slopes
 from .norms import Norm
 from .smo import smo
+from .smo_kinked import smo_kinked
 
 SOLVERS = ("smo", "osqp")
 # Pair moves per variable before the interior-point method is asked.
 PATIENT_STEPS = 20
+# The same with a kink: how often both take turns.
+KINKED_BURSTS = 4
 
 
 def solve(
@@ -36,11 +42,14 @@ def solve(
     tolerance: float,
     max_steps: int = 100_000,
     solver: str = "smo",
+    kink: float = 0.0,
 ) -> tuple[np.ndarray, float]:
     """New variables x + d (q,) of the problem above, and the violation left.
 
-    Q : (q, q). residual : (q,) gradient of the dual objective at x. x, lower, upper : (q,).
+    Q : (q, q). residual : (q,) gradient of the dual objective at x, without the kink. x, lower, upper : (q,).
     """
+    if kink:
+        return _solve_kinked(Q, residual, x, lower, upper, kink, tolerance, max_steps)
     if solver == "osqp":
         return _solve_osqp(Q, residual, x, lower, upper, tolerance)
     if solver != "smo":
@@ -55,6 +64,29 @@ def solve(
     if better is not None and _decrease(Q, residual, better - x) > _decrease(Q, residual, solution - x):
         solution, gradient, max_steps = better, Q @ (better - x) - residual, min(max_steps, 2 * burst)
     _, violation = smo(Q, gradient, solution, lower, upper, tolerance, max_steps - burst)
+    return solution, float(violation)
+
+
+def _solve_kinked(Q, residual, x, lower, upper, kink, tolerance, max_steps):
+    """The same with a kink at zero: pairs, and where they zigzag the interior-point method with every variable on its side of zero."""
+    Q, residual, solution = np.ascontiguousarray(Q), np.asarray(residual, float), np.array(x, float)
+    burst = PATIENT_STEPS * len(x) + 1_000
+    violation = np.inf
+    for _ in range(KINKED_BURSTS):
+        gradient = Q @ (solution - x) - residual
+        steps, violation = smo_kinked(Q, gradient, solution, lower, upper, kink, tolerance, min(burst, max_steps))
+        max_steps -= steps
+        if violation <= tolerance or max_steps <= 0:
+            return solution, float(violation)
+        up, down = slopes(-gradient, solution, kink)
+        rising = (solution > 0) | ((solution == 0) & (up > -down))
+        low, high = np.where(rising, np.maximum(lower, 0.0), lower), np.where(rising, upper, np.minimum(upper, 0.0))
+        here = gradient + np.where(rising, kink, -kink)
+        better = interior_point(Q, here, solution, low, high, tolerance)
+        if better is not None and _decrease(Q, -here, better - solution) > 0:
+            solution = better
+    gradient = Q @ (solution - x) - residual
+    _, violation = smo_kinked(Q, gradient, solution, lower, upper, kink, tolerance, max_steps)
     return solution, float(violation)
 
 
@@ -102,20 +134,28 @@ def weight_response(norm: Norm, s: np.ndarray, g: np.ndarray, spread: np.ndarray
         return None
     d, c, t = parts
     d = np.where((d < 0) & (s <= noise), 0.0, d)
-    pull = spread.T @ t
-    middle = (spread * d[:, None]).T @ spread - c * np.outer(pull, pull)
+    pull = np.atleast_2d(t) @ spread
+    middle = (spread * d[:, None]).T @ spread - (pull.T * c) @ pull
     return 2.0 * (g @ middle)
 
 
-def line_search(norm: Norm, gain: float, s0: np.ndarray, s1: np.ndarray, s2: np.ndarray, smoothing: np.ndarray | float = 0.0) -> float:
+def line_search(
+    norm: Norm,
+    gain: float | Callable[[float], float],
+    s0: np.ndarray,
+    s1: np.ndarray,
+    s2: np.ndarray,
+    smoothing: np.ndarray | float = 0.0,
+) -> float:
     """Step t in [0, 1] that maximises t * gain - 1/2 dual(s0 + t s1 + t^2 s2): the exact dual along a direction.
 
-    gain : linear part. s0, s1, s2 : (M,). The objective is concave in t.
+    gain : linear part, or a function of t that is its slope (where the dual has kinks). s0, s1, s2 : (M,). The objective is concave in t.
     """
 
     def slope(t: float) -> float:
         s = np.maximum(s0 + t * (s1 + t * s2), 0.0) + smoothing
-        return gain - 0.5 * float(norm.weights(s) @ (s1 + 2.0 * t * s2))
+        linear = gain(t) if callable(gain) else gain
+        return linear - 0.5 * float(norm.weights(s) @ (s1 + 2.0 * t * s2))
 
     # A full step that ends nearly flat is as good as the exact one, and one whose promise is round-off of the dual objective
     # can only help the primal.

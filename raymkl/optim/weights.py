@@ -1,7 +1,7 @@
 """Cutting planes for the weights of the kernels.
 
     min_{theta, eta} eta   s.t.   eta >= L_r - sum_m theta_m S_m^r   for every dual point r that was visited,
-                                  theta >= 0,  ||theta||_q <= 1
+                                  theta >= 0,  ||theta||_q <= 1 (per group of entries, where there are several)
 
 `S_m = 1/2 a' K_m a`, `L` the rest of the dual objective. Every dual point gives a valid cut, optimal or not. q = 1 is a
 linear program. For q > 1 the ball is replaced by its second-order expansion at the last theta, the problem solved, the
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .norms import LpNorm, weight_norm
+from .norms import GroupedNorm, LpNorm, weight_norm
 
 # Repetitions of the second-order expansion, and the change of theta below which they stop.
 EXPANSIONS = 8
@@ -26,7 +26,7 @@ FLOOR = 1e-4
 class CuttingPlanes:
     """The cuts of one head and the weights they imply."""
 
-    def __init__(self, norm: LpNorm, n_kernels: int):
+    def __init__(self, norm: LpNorm | GroupedNorm, n_kernels: int):
         self.norm = norm
         self.q = weight_norm(norm.p)
         self.theta = norm.start(n_kernels)
@@ -34,6 +34,10 @@ class CuttingPlanes:
         self.slopes = np.empty((0, n_kernels))
         self.slack_for = np.empty(0, int)
         self._programs: dict[int, tuple] = {}
+        # (G, M) which entries share a ball.
+        self.indicator = np.zeros((len(norm.members), n_kernels))
+        for g, member in enumerate(norm.members):
+            self.indicator[g, member] = 1.0
 
     def add(self, constant: float, slopes: np.ndarray) -> None:
         """Add the cut eta >= constant - slopes @ theta. slopes : (M,) = S of the dual point."""
@@ -74,8 +78,8 @@ class CuttingPlanes:
             np.concatenate([np.zeros(n_kernels), [1.0]]),
             A_ub=np.hstack([-self.slopes / scale, -np.ones((n_cuts, 1))]),
             b_ub=-self.constants / scale,
-            A_eq=np.concatenate([np.ones(n_kernels), [0.0]])[None],
-            b_eq=[1.0],
+            A_eq=np.hstack([self.indicator, np.zeros((len(self.indicator), 1))]),
+            b_eq=np.ones(len(self.indicator)),
             bounds=[(0, None)] * n_kernels + [(None, None)],
             method="highs",
         )
@@ -86,7 +90,7 @@ class CuttingPlanes:
         best, best_value = self.theta, self.largest_cut(self.theta)
         point = self.theta
         for _ in range(EXPANSIONS):
-            solution = self._solve_expansion(np.maximum(point, FLOOR * point.max()))
+            solution = self._solve_expansion(np.maximum(point, FLOOR * self.norm.largest(point)))
             if solution is None:
                 break
             new = self.norm.project(solution)
@@ -113,11 +117,11 @@ class CuttingPlanes:
             n_kernels = self.slopes.shape[1]
             theta, eta = cp.Variable(n_kernels, nonneg=True), cp.Variable()
             slopes, constants = cp.Parameter((size, n_kernels)), cp.Parameter(size)
-            root, shift, room = cp.Parameter(n_kernels, nonneg=True), cp.Parameter(n_kernels), cp.Parameter(nonneg=True)
+            root, shift = cp.Parameter(n_kernels, nonneg=True), cp.Parameter(n_kernels)
             cuts = constants - slopes @ theta <= eta
-            ball = cp.sum_squares(cp.multiply(root, theta) - shift) <= room
-            self._programs[size] = (cp.Problem(cp.Minimize(eta), [cuts, ball]), theta, slopes, constants, root, shift, room)
-        problem, theta, slopes, constants, root, shift, room = self._programs[size]
+            balls = [cp.sum_squares((cp.multiply(root, theta) - shift)[member]) <= 1 for member in self.norm.members]
+            self._programs[size] = (cp.Problem(cp.Minimize(eta), [cuts, *balls]), theta, slopes, constants, root, shift)
+        problem, theta, slopes, constants, root, shift = self._programs[size]
         scale = max(np.abs(self.slopes).max(initial=0.0), np.abs(self.constants).max(initial=0.0), 1e-300)
         rows = np.concatenate([np.arange(n_cuts), np.zeros(size - n_cuts, int)])  # padding repeats the first cut
         slopes.value, constants.value = self.slopes[rows] / scale, self.constants[rows] / scale
@@ -125,9 +129,9 @@ class CuttingPlanes:
         q = self.q
         h = q * (q - 1) / 2 * point ** (q - 2)
         center = point * (1 - 1 / (q - 1))
-        level = 1 - np.sum(point**q) + np.sum(h * (point - center) ** 2)
-        unit = max(level, 1e-12)
-        root.value, shift.value, room.value = np.sqrt(h / unit), np.sqrt(h / unit) * center, 1.0
+        level = 1 - self.indicator @ (point**q - h * (point - center) ** 2)
+        unit = np.maximum(level, 1e-12) @ self.indicator
+        root.value, shift.value = np.sqrt(h / unit), np.sqrt(h / unit) * center
         try:
             problem.solve(solver=cp.CLARABEL, warm_start=True)
         except cp.error.SolverError:

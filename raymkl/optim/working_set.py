@@ -1,7 +1,8 @@
 """Choosing the rows whose dual variables move next.
 
 `residual_i = linear_i - f_i` is the gradient of the dual objective. Rows whose variable may grow and rows whose variable may
-shrink are optimal together when the largest residual of the first does not exceed the smallest of the second.
+shrink are optimal together when the largest residual of the first does not exceed the smallest of the second. Where the dual has a
+kink, a row has two residuals, one for growing and one for shrinking (see `losses.slopes`).
 """
 
 from __future__ import annotations
@@ -9,11 +10,17 @@ from __future__ import annotations
 import numpy as np
 
 
-def violators(residual: np.ndarray, a: np.ndarray, lower: np.ndarray, upper: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Up to `count` rows of each side, worst first; ties go to the lower row number. All arguments (n,)."""
+def violators(
+    residual: np.ndarray | tuple[np.ndarray, np.ndarray], a: np.ndarray, lower: np.ndarray, upper: np.ndarray, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Up to `count` rows of each side, worst first; ties go to the lower row number. All arguments (n,).
+
+    residual : one for both sides, or a pair (of growing, of shrinking).
+    """
+    growing, shrinking = residual if isinstance(residual, tuple) else (residual, residual)
     grow = np.flatnonzero(a < upper)
     shrink = np.flatnonzero(a > lower)
-    return grow[_smallest(-residual[grow], count)], shrink[_smallest(residual[shrink], count)]
+    return grow[_smallest(-growing[grow], count)], shrink[_smallest(shrinking[shrink], count)]
 
 
 def _smallest(values: np.ndarray, count: int) -> np.ndarray:

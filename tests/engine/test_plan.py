@@ -49,12 +49,13 @@ def test_budgets_are_kept(shard_rows, shards, item, rank, n_heads, factor):
     }
     budget = int(least_of(situation) * factor) + 1
     chosen = plan(**situation, budget=budget)
-    used = chosen.capacity * chosen.bytes_per_column + shard_rows * rank * n_heads * 8
+    used = chosen.capacity * chosen.bytes_per_column + shard_rows * rank * chosen.heads * 8
+    assert 1 <= chosen.heads <= n_heads
     assert used <= budget
     assert chosen.expected_peak <= budget * 1.001 or chosen.capacity == situation["n_rows"]
     assert 1 <= chosen.new <= chosen.working_set <= max(situation["n_rows"], 2)
-    # A round of all heads must find room for its columns at once.
-    assert chosen.capacity >= min(chosen.working_set * n_heads, situation["n_rows"])
+    # A round of all heads of that time must find room for its columns at once.
+    assert chosen.capacity >= min(chosen.working_set * chosen.heads, situation["n_rows"])
     assert chosen.capacity <= situation["n_rows"]
 
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 
-from raymkl.engine.rows import concatenate, from_table, split_bounds, take, to_table
+from raymkl.engine.rows import concatenate, from_arrow, from_table, split_bounds, take, to_arrow, to_table
 
 RNG = np.random.default_rng(0)
 DENSE = RNG.normal(size=(7, 5))
@@ -37,6 +37,33 @@ def test_dense_rows_come_back(name):
     back = from_table(table, ["v"])["v"]
     assert back.dtype == array.dtype and back.shape == array.shape
     np.testing.assert_array_equal(back, array)
+
+
+@pytest.mark.parametrize("code", ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"])
+@pytest.mark.parametrize("part", [slice(None), slice(3, 9), slice(5, 5)], ids=str)
+def test_numbers_of_every_kind_go_through_arrow_without_a_copy(code, part):
+    array = np.arange(12).astype(code)
+    values = to_arrow(array)
+    assert values.equals(pa.array(array))
+    back = from_arrow(values[part])
+    assert back.dtype == array.dtype and not back.flags.writeable
+    np.testing.assert_array_equal(back, array[part])
+    assert len(back) == 0 or np.shares_memory(back, array)
+
+
+def test_arrow_arrays_with_other_contents_are_converted():
+    np.testing.assert_array_equal(from_arrow(to_arrow(np.array([True, False, True]))), [True, False, True])
+    np.testing.assert_array_equal(from_arrow(pa.array([1.0, None, 3.0])), [1.0, np.nan, 3.0])
+
+
+@pytest.mark.parametrize("name", ["float32", "stack"])
+def test_parts_of_a_table_are_those_rows(name):
+    """Slices keep the memory of the whole table, and pieces of several are joined."""
+    array = ARRAYS[name]
+    table = to_table({None: array}, [None])
+    np.testing.assert_array_equal(from_table(table.slice(2, 4), [None])[None], array[2:6])
+    joined = pa.concat_tables([table.slice(5, 2), table.slice(1, 3)])
+    np.testing.assert_array_equal(from_table(joined, [None])[None], np.concatenate([array[5:7], array[1:4]]))
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

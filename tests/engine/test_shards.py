@@ -42,7 +42,7 @@ def head_of(y=Y, bounds=1.0, p=4 / 3, **more):
 def run(problem, heads, rows=None, shards=1, budget=None):
     pool = LocalPool({None: X} if rows is None else rows, problem, shards)
     try:
-        return Coordinator(pool, problem, budget).run(heads)
+        return [stages[-1] for stages in Coordinator(pool, problem, budget).run(heads)]
     finally:
         pool.close()
 
@@ -57,7 +57,7 @@ def opened(shard, heads, capacity=60):
     families = shard.problem.families
     bases = [family.basis(bounds[shard.family_statistic[f]], shard.problem.exact) for f, family in enumerate(families)]
     shard.open(bases, capacity)
-    shard.add_heads(heads)
+    shard.add_heads(dict(enumerate(heads)))
     spread = np.zeros((shard.problem.n_entries, sum(basis.rank for basis in bases)))
     at = 0
     for family, basis in zip(families, bases, strict=True):

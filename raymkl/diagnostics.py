@@ -1,0 +1,434 @@
+"""Looking at a set of kernels before or after a fit: alignment, redundancy, and what a bound says about the norm p.
+
+Everything here works on matrices of at most `max_rows` examples, so it costs seconds whatever the size of the data. Functions take a
+list of kernels with examples `X`, ready-made matrices `(n, n, M)`, or a fitted model (whose support vectors stand in when X is not given).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from .optim.norms import power_norm
+
+# All centred matrices are held at once, (M, r (r + 1) / 2) float64; with very many kernels fewer rows are used to stay below this.
+MATRIX_BYTES = 512 * 2**20
+FEWEST_ROWS = 50
+# A kernel whose centred matrix is smaller than this, relative to the matrix itself, is constant.
+CONSTANT = 1e-10
+# Added to the diagonal of the alignment matrix before it is inverted: copies of a kernel make it singular.
+JITTER = 1e-10
+# The bound is searched at this many values of 1/p, then refined; values within NEAR_BEST of the minimum are about as good.
+BOUND_GRID = 2001
+NEAR_BEST = 1.01
+
+
+def alignment(
+    kernels: Any, X: Any = None, y: Any = None, *, only: Any = None, max_rows: int = 1000, random_state: int | None = None
+) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+    """Centred alignment of every pair of kernels, and of every kernel with the labels.
+
+        A(K, L) = <HKH, HLH> / (||HKH|| ||HLH||),    H = I - 11'/n,   Frobenius inner product
+
+    1 means the same kernel up to scale and shift in feature space, 0 nothing in common. Labels enter as the kernel
+    [y_i = y_j] (for two classes its alignment is that of yy'), numbers as yy'. A constant kernel has alignment 0 with all others.
+
+    Parameters
+    ----------
+    kernels : list of M kernels, "precomputed", a stack (n, n, M), or a fitted model.
+    X : examples in any container; (n, n, M) or the path of a kernel store with "precomputed" kernels. May be left out for a stack, and
+        for a fitted model with features, where the support vectors are used.
+    y : (n,) labels or numbers, or None.
+    only : positions of the kernels to look at, or None for all.
+    max_rows : int
+        From larger data this many rows are used: evenly spaced ones, or random ones when `random_state` is given. With more than
+        about 130 kernels fewer rows are used, so that all matrices fit half a gigabyte. Kernels so narrow that their matrices are
+        nearly diagonal look more alike the fewer rows are used.
+    random_state : int or None
+
+    Returns
+    -------
+    matrix : (M, M) alignments. With `y` a pair: the matrix, and (M,) alignments with the labels.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from raymkl import diagnostics, kernels
+    >>> X, y = load_iris(return_X_y=True)
+    >>> matrix, with_labels = diagnostics.alignment(kernels.rbf([0.1, 1.0, 100.0]), X, y)
+    >>> matrix.shape, bool(with_labels[1] > with_labels[2])
+    ((3, 3), True)
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh: Algorithms for learning kernels based on centered alignment. JMLR 13, 2012.
+    """
+    vectors, chosen, n = _centred_vectors(kernels, X, max_rows, random_state, only)
+    if y is None:
+        return _cosines(vectors)
+    if X is None and not isinstance(kernels, np.ndarray):
+        raise ValueError("y needs X: the labels of a fitted model's support vectors are not kept")
+    target = _triangle(_centred(_label_kernel(y, n, chosen)))[None]
+    lengths, size = np.linalg.norm(vectors, axis=1), np.linalg.norm(target)
+    usable = (lengths > 0) & (size > 0)
+    with_labels = np.where(usable, (vectors @ target[0]) / np.where(usable, lengths * size, 1.0), 0.0)
+    return _cosines(vectors), with_labels
+
+
+@dataclass(frozen=True)
+class Redundancy:
+    """How much a set of M kernels repeats itself.
+
+    effective_number : exp of the entropy of the eigenvalues of the alignment matrix: 1 for M copies of one kernel, M for kernels
+    that have nothing in common. eigenvalues : (M,) largest first. alignment : (M, M). pairs : (i, j, alignment) of nearly equal
+    kernels, most alike first. explained : (M,) share of each centred kernel matrix that a linear combination of the other
+    kernels reproduces (1 - squared distance to their span); near 1 the kernel can be left out.
+    """
+
+    effective_number: float
+    eigenvalues: np.ndarray
+    alignment: np.ndarray
+    pairs: list[tuple[int, int, float]]
+    explained: np.ndarray
+
+
+def redundancy(
+    kernels: Any, X: Any = None, *, only: Any = None, threshold: float = 0.99, max_rows: int = 1000, random_state: int | None = None
+) -> Redundancy:
+    """How much a set of kernels repeats itself: effective number, nearly equal pairs, leave-one-out explained share.
+
+    Parameters
+    ----------
+    kernels, X, only, max_rows, random_state : as for `alignment` (larger data are sub-sampled to `max_rows` rows).
+    threshold : float in (0, 1]
+        Pairs with at least this alignment are listed.
+
+    Returns
+    -------
+    Redundancy
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from raymkl import diagnostics, kernels
+    >>> X, _ = load_iris(return_X_y=True)
+    >>> found = diagnostics.redundancy([*kernels.rbf([0.1, 0.11, 10.0]), kernels.Linear()], X)
+    >>> [(i, j) for i, j, _ in found.pairs]
+    [(0, 1)]
+    """
+    if not (isinstance(threshold, Real) and 0 < threshold <= 1):
+        raise ValueError(f"threshold must be a number in (0, 1], got {threshold!r}")
+    vectors, _, _ = _centred_vectors(kernels, X, max_rows, random_state, only)
+    varies = np.linalg.norm(vectors, axis=1) > 0
+    return redundancy_of_alignment(_cosines(vectors), varies, threshold)
+
+
+def redundancy_of_alignment(matrix: np.ndarray, varies: np.ndarray | None = None, threshold: float = 0.99) -> Redundancy:
+    """`redundancy` from an alignment matrix (M, M). varies : (M,) False for constant kernels, which count as fully explained."""
+    varies = np.ones(len(matrix), bool) if varies is None else varies
+    inner = matrix[np.ix_(varies, varies)]
+    eigenvalues = np.zeros(len(matrix))
+    explained = np.ones(len(matrix))
+    number = 0.0
+    if varies.any():
+        found = np.maximum(np.linalg.eigvalsh(inner)[::-1], 0.0)
+        eigenvalues[: len(found)] = found
+        shares = found[found > 0] / found.sum()
+        number = float(np.exp(-np.sum(shares * np.log(shares))))
+        # 1 / (A^-1)_mm is the squared distance of kernel m to the span of the others, all of length one.
+        distance = 1.0 / np.diagonal(np.linalg.inv(inner + JITTER * np.eye(len(inner)))) - JITTER
+        explained[varies] = np.clip(1.0 - distance, 0.0, 1.0)
+    i, j = np.triu_indices(len(matrix), 1)
+    alike = np.flatnonzero(matrix[i, j] >= threshold)
+    alike = alike[np.argsort(-matrix[i, j][alike], kind="stable")]
+    pairs = [(int(i[k]), int(j[k]), float(matrix[i[k], j[k]])) for k in alike]
+    return Redundancy(number, eigenvalues, matrix, pairs, explained)
+
+
+@dataclass(frozen=True)
+class BoundFactor:
+    """The part of a generalisation bound that depends on p, for one or several sets of block norms.
+
+    p : (k,) block norms. factor : (k,) or (rows, k). best_p : float or (rows,), where the factor is smallest (the smallest such p).
+    best_factor : the same shape. near_best : (2,) or (rows, 2), the interval of p around it in which the factor is within 1 %.
+    lengths : (M,) or (rows, M), the block norms ||w_m||.
+    """
+
+    p: np.ndarray
+    factor: np.ndarray
+    best_p: Any
+    best_factor: Any
+    near_best: np.ndarray
+    lengths: np.ndarray
+
+
+def bound_factor(model: Any, X: Any = None, p: Any = None) -> BoundFactor:
+    """The norm-dependent factor of the generalisation bound of lp-norm MKL, as a function of p, and its minimiser.
+
+        nu(p) = min_{t >= p}  sqrt(t*) ||w||_{2,p} M^(1/t*),      t* = t / (t - 1)
+
+    The minimum over t is attained at t* = 2 log M where t >= p allows it, else at t = p. A spread-out w (all kernels matter) asks for a
+    large p, a concentrated one for p near 1. It stands in for the unknown best hypothesis, so take a model with a good p, not p = 1.
+
+    Parameters
+    ----------
+    model : a fitted model, or the block norms ||w_m|| themselves: (M,) or (rows, M).
+    X : for a fitted model over ready-made matrices, the training stack (n, n, M); see `block_norms`.
+    p : block norms in [1, inf] to evaluate at; by default 101 values from 1 to 10, evenly spaced in 1/p.
+
+    Returns
+    -------
+    BoundFactor
+        One row per class, or per class and cluster, when the model has several.
+
+    Examples
+    --------
+    >>> from raymkl import diagnostics
+    >>> concentrated = diagnostics.bound_factor([1.0] + [0.0] * 99)
+    >>> spread = diagnostics.bound_factor([1.0] * 100)
+    >>> bool(concentrated.best_p < 1.2 < 2 < spread.best_p)
+    True
+
+    References
+    ----------
+    Kloft, Brefeld, Sonnenburg, Zien: lp-norm multiple kernel learning. JMLR 12, 2011.
+    """
+    lengths = np.asarray(block_norms(model, X) if hasattr(model, "get_params") else model, np.float64)
+    if lengths.ndim == 0 or lengths.shape[-1] == 0 or not np.isfinite(lengths).all() or (lengths < 0).any():
+        raise ValueError(f"model must be a fitted model or finite block norms >= 0 of shape (M,) or (rows, M), got shape {lengths.shape}")
+    wanted = 1.0 / np.linspace(1.0, 0.1, 101) if p is None else np.atleast_1d(np.asarray(p, np.float64))
+    if not (wanted >= 1).all():
+        raise ValueError(f"p must be block norms in [1, inf], got {p!r}")
+    rows = lengths.reshape(-1, lengths.shape[-1])
+    factors = np.stack([_factors(row, wanted) for row in rows])
+    found = [_best_norm(row) for row in rows]
+    best, least, near = (np.array([part[k] for part in found]) for k in range(3))
+    shape = lengths.shape[:-1]
+    if not shape:
+        return BoundFactor(wanted, factors[0], float(best[0]), float(least[0]), near[0], lengths)
+    return BoundFactor(wanted, factors.reshape(*shape, -1), best.reshape(shape), least.reshape(shape), near.reshape(*shape, 2), lengths)
+
+
+def block_norms(model: Any, X: Any = None) -> np.ndarray:
+    """Lengths ||w_m|| of the parts of a fitted model, in the shape of `kernel_weights_`.
+
+        ||w_m||^2 = theta_m^2 a' K_m a        (K_m normalised as in the fit)
+
+    Computed from all pairs of support vectors, kernel by kernel, in blocks. Models over ready-made matrices do not hold them: pass the
+    training stack (n, n, M) as X (or, for a dict of views, that dict).
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from raymkl import MKLClassifier, diagnostics, kernels
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> clf = MKLClassifier(kernels=kernels.rbf([0.01, 1.0]), engine="local").fit(X / X.std(axis=0), y)
+    >>> diagnostics.block_norms(clf).shape
+    (2,)
+    """
+    from sklearn.utils.validation import check_is_fitted
+
+    from .models.inputs import is_matrix
+
+    check_is_fitted(model, "dual_coef_")
+    if any(map(is_matrix, model.kernels_)):
+        if X is None:
+            raise ValueError("X is needed: a model over ready-made matrices does not hold them; pass the training stack (n, n, M)")
+        rows = model._rows_to_predict(X)[1]
+        n = next(iter(rows.values())).shape[0]
+        if n != model._n_train:
+            raise ValueError(f"X has {n} rows; the block norms need the {model._n_train} training rows")
+        parts = model._entry_parts({key: array[model.support_] for key, array in rows.items()}, model._support_gates)
+    else:
+        parts = model._entry_parts(model._support_rows, model._support_gates)
+    weights = np.asarray(model.kernel_weights_, np.float64)
+    forms = np.einsum("hi,ihe->he", model.dual_coef_, parts)
+    if weights.size != forms.size:  # weights that all classes share: a block holds the parts of all of them
+        forms = forms.sum(axis=0)
+    squares = weights.reshape(forms.shape) * forms
+    return np.sqrt(np.maximum(squares, 0.0)).reshape(weights.shape)
+
+
+def _factors(lengths: np.ndarray, p: np.ndarray) -> np.ndarray:
+    """nu(p) for every p. lengths : (M,)."""
+    with np.errstate(divide="ignore"):
+        conjugate = 1.0 / (1.0 - 1.0 / p)
+    # sqrt(s) M^(1/s) falls up to s = 2 log M and rises afterwards; s = t* runs over [1, p*].
+    s = np.minimum(max(2.0 * np.log(len(lengths)), 1.0), conjugate)
+    return np.array([power_norm(lengths, norm) for norm in p]) * np.sqrt(s) * len(lengths) ** (1.0 / s)
+
+
+def _best_norm(lengths: np.ndarray) -> tuple[float, float, tuple[float, float]]:
+    """Smallest minimiser of nu over [1, inf], its value, and the interval in which nu is within NEAR_BEST of it."""
+    from scipy.optimize import minimize_scalar
+
+    inverse = np.linspace(1.0, 0.0, BOUND_GRID)
+    with np.errstate(divide="ignore"):
+        p = 1.0 / inverse
+    values = _factors(lengths, p)
+    k = int(np.flatnonzero(values <= values.min() * (1 + 1e-12))[0])
+    best, least = p[k], values[k]
+    if 0 < k < len(p) - 1:
+        found = minimize_scalar(
+            lambda u: _factors(lengths, np.array([1.0 / u]))[0],
+            bounds=(inverse[k + 1], inverse[k - 1]),
+            method="bounded",
+            options={"xatol": 1e-10},
+        )
+        if found.fun < least * (1 - 1e-12):
+            best, least = 1.0 / found.x, found.fun
+    good = values <= NEAR_BEST * least
+    low, high = k, k
+    while low > 0 and good[low - 1]:
+        low -= 1
+    while high < len(p) - 1 and good[high + 1]:
+        high += 1
+    return float(best), float(least), (float(min(p[low], best)), float(max(p[high], best)))
+
+
+# -- matrices ---------------------------------------------------------------------------------------------------------
+
+
+def _centred_vectors(kernels: Any, X: Any, max_rows: int, random_state: int | None, only: Any = None) -> tuple[np.ndarray, np.ndarray, int]:
+    """Centred kernel matrices as vectors (M, r (r + 1) / 2) whose inner products are Frobenius ones; rows used (r,); rows there are."""
+    if not (isinstance(max_rows, Integral) and max_rows >= 2):
+        raise ValueError(f"max_rows must be a whole number >= 2, got {max_rows!r}")
+    bank, rows, spherical = _resolve(kernels, X)
+    if only is not None:
+        only = np.atleast_1d(np.asarray(only, int))
+        if len(only) == 0 or only.min() < 0 or only.max() >= len(bank):
+            raise ValueError(f"only must be positions from 0 to {len(bank) - 1}, got {only.tolist()!r}")
+        bank = [bank[m] for m in only]
+    n = next(iter(rows.values())).shape[0]
+    fits = max(int(np.sqrt(2.0 * MATRIX_BYTES / (8.0 * len(bank)))), FEWEST_ROWS)
+    chosen = _choose(n, min(int(max_rows), fits), random_state)
+    if len(chosen) < 2:
+        raise ValueError(f"alignment needs at least 2 examples, X has {n}")
+    vectors = np.empty((len(bank), len(chosen) * (len(chosen) + 1) // 2))
+    for m, matrix in _matrices(bank, rows, chosen):
+        if spherical:
+            diagonal = np.diagonal(matrix)
+            gate = np.where(diagonal > 0, 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0)), 0.0)
+            matrix = matrix * gate[:, None] * gate
+        centred = _centred(matrix)
+        if np.abs(centred).max() <= CONSTANT * np.abs(matrix).max():
+            centred[:] = 0.0
+        vectors[m] = _triangle(centred)
+    return vectors, chosen, n
+
+
+def _resolve(kernels: Any, X: Any) -> tuple[list, dict, bool]:
+    """Kernels, rows by view key, and whether the kernels are to be normalised spherically."""
+    from .kernels.base import Kernel
+    from .kernels.formulas import Precomputed
+    from .models import inputs
+
+    if hasattr(kernels, "get_params") and not isinstance(kernels, Kernel):
+        return _resolve_model(kernels, X)
+    if isinstance(kernels, np.ndarray) and kernels.dtype != object:
+        if X is not None:
+            raise ValueError("X must be left out when kernels is a stack of matrices (n, n, M)")
+        kernels, X = "precomputed", kernels
+    if isinstance(kernels, str):
+        if kernels != "precomputed":
+            raise ValueError(f'kernels must be a list of kernels, "precomputed", a stack (n, n, M) or a fitted model; got {kernels!r}')
+        stack = inputs.precomputed_stack(X, square=True)
+        return [Precomputed(index=m) for m in range(stack.shape[2])], {None: stack}, False
+    bank = [kernels] if isinstance(kernels, Kernel) else list(kernels) if np.iterable(kernels) else None
+    if not bank or not all(isinstance(kernel, Kernel) for kernel in bank):
+        raise TypeError(
+            f'kernels must be a list of kernels, "precomputed", a stack (n, n, M) or a fitted model; got {type(kernels).__name__}'
+        )
+    if X is None:
+        raise ValueError("X is needed to evaluate a list of kernels")
+    vectors = [kernel for kernel in bank if not inputs.is_matrix(kernel)]
+    return bank, {**inputs.rows_of(X, vectors), **inputs.matrices_of(X, bank, square=True)}, False
+
+
+def _resolve_model(model: Any, X: Any) -> tuple[list, dict, bool]:
+    from sklearn.utils.validation import check_is_fitted
+
+    from .models import inputs
+
+    check_is_fitted(model, "kernels_")
+    spherical = getattr(model, "normalize", None) == "spherical"
+    if X is None:
+        if any(map(inputs.is_matrix, model.kernels_)):
+            raise ValueError("X is needed: a model over ready-made matrices does not hold them; pass a stack (n, n, M)")
+        return model.kernels_, model._support_rows, spherical
+    if isinstance(model.kernels, str):
+        return _resolve("precomputed", X)
+    return *_resolve(model.kernels_, X)[:2], spherical
+
+
+def _choose(n: int, most: int, random_state: int | None) -> np.ndarray:
+    """Sorted ids of the rows to use."""
+    if n <= most:
+        return np.arange(n)
+    if random_state is None:
+        return np.unique(np.linspace(0, n - 1, most).astype(int))
+    return np.sort(np.random.default_rng(random_state).choice(n, most, replace=False))
+
+
+def _matrices(bank: list, rows: dict, chosen: np.ndarray):
+    """Yields (position, matrix (r, r)) of every kernel; the statistic of a family is computed once."""
+    from .kernels.base import row_centers
+    from .kernels.families import group
+    from .kernels.statistics import Matrices
+
+    for family in group(bank):
+        statistic = family.statistic
+        if isinstance(statistic, Matrices):
+            stack = rows[statistic.view]
+            block = stack[np.ix_(chosen, chosen)] if isinstance(stack, np.ndarray) else stack.entries(chosen, chosen)
+            for kernel, member in zip(family.kernels, family.members, strict=True):
+                yield member, np.asarray(block[:, :, kernel.index], np.float64)
+            continue
+        own = {key: rows[key][chosen] for key in statistic.views}
+        prepared = statistic.prepare(own, centers=row_centers(own))
+        pairs = statistic.pairs(prepared, prepared)
+        if pairs.ndim == 2:
+            pairs = (pairs + pairs.T) / 2
+            np.fill_diagonal(pairs, statistic.diagonal(prepared))
+        for kernel, member in zip(family.kernels, family.members, strict=True):
+            yield member, np.asarray(kernel.profile(pairs), np.float64)
+
+
+def _centred(matrix: np.ndarray) -> np.ndarray:
+    means = matrix.mean(axis=0)
+    return matrix - means - means[:, None] + means.mean()
+
+
+def _triangle(matrix: np.ndarray) -> np.ndarray:
+    """Upper triangle as a vector, off-diagonal entries times sqrt(2)."""
+    row, column = np.triu_indices(len(matrix))
+    vector = matrix[row, column]
+    vector[row != column] *= np.sqrt(2.0)
+    return vector
+
+
+def _cosines(vectors: np.ndarray) -> np.ndarray:
+    products = vectors @ vectors.T
+    lengths = np.sqrt(np.diagonal(products))
+    inverse = 1.0 / np.where(lengths > 0, lengths, 1.0)
+    matrix = products * inverse[:, None] * inverse
+    matrix = np.clip((matrix + matrix.T) / 2, -1.0, 1.0)
+    np.fill_diagonal(matrix, 1.0)
+    return matrix
+
+
+def _label_kernel(y: Any, n: int, chosen: np.ndarray) -> np.ndarray:
+    from sklearn.utils import column_or_1d
+    from sklearn.utils.multiclass import type_of_target
+
+    y = column_or_1d(y)
+    if len(y) != n:
+        raise ValueError(f"X and y have different lengths: X has {n} rows, y has {len(y)}")
+    if type_of_target(y) == "continuous":
+        numbers = np.asarray(y, np.float64)[chosen]
+        return np.outer(numbers, numbers)
+    part = y[chosen]
+    return (part[:, None] == part[None]).astype(np.float64)

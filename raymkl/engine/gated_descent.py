@@ -1,0 +1,203 @@
+"""Localized multiple kernel learning: gates are learned by descent on the optimal value of the SVM.
+
+    min_gates  J(gates),    J = max_a  sum_i y_i a_i - 1/2 sum_m sum_ij a_i a_j eta_m(i) eta_m(j) k_m(i, j)     (box, sum(a) = 0)
+    eta_m(x) = exp(s_m(x)) / sum_k exp(s_k(x)),       scores s_m affine in x, or a function in a kernel's feature space
+
+With B[i, m] = sum_j a_j k_m(i, j) eta_m(j) and A[i] = sum_m eta_m(i) B[i, m] the gradient in the scores is
+
+    dJ / ds_m(i) = -a_i eta_m(i) (B[i, m] - A[i])
+
+Every evaluation of J is an SVM solved by the engine over cached columns, from the last dual variables. A trial is given up as soon as
+its dual value shows that J cannot be smaller. Steps are accepted only when the certified primal value, an upper bound of J, falls
+enough, so the objective never increases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from .coordinator import Coordinator, HeadResult
+from .gate_scores import KernelScores, LinearScores
+from .messages import Head
+from .program import Program
+from .shard import Shard
+
+# Gates below this are zero: the kernel is not evaluated there.
+NO_GATE_BELOW = 1e-8
+# Part of the decrease promised by the gradient that a step must keep, and how much shorter the next trial is.
+SUFFICIENT = 1e-4
+SHORTER = 0.3
+MOST_TRIALS = 12
+# Scores change by at most this much in a step.
+LARGEST_CHANGE = 4.0
+# SVMs begin with this relative gap and end with the wanted one.
+FIRST_GAP = 1e-2
+# Part of the last relative decrease to which the next SVM is solved.
+GAP_OF_DECREASE = 0.1
+
+
+@dataclass
+class Gating:
+    """Learned gates of one head. parameters : see `gate_scores`. gates : (n, M) softmax values. result : of the SVM. steps : taken."""
+
+    parameters: Any
+    gates: np.ndarray
+    result: HeadResult
+    history: list[dict]
+    steps: int
+    settled: bool
+
+
+@dataclass
+class _State:
+    """A point of the descent."""
+
+    parameters: Any
+    scores: np.ndarray
+    gates: np.ndarray
+    result: HeadResult
+    products: np.ndarray  # (n, M) B
+
+    @property
+    def objective(self) -> float:
+        return self.result.certificate.primal
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+    """(n, M) gates of scores (n, M): rows sum to one, values below 1e-8 are zero."""
+    values = np.exp(scores - scores.max(axis=1, keepdims=True))
+    values /= values.sum(axis=1, keepdims=True)
+    values[values < NO_GATE_BELOW] = 0.0
+    return values / values.sum(axis=1, keepdims=True)
+
+
+def entry_products(shard: Shard, h: int, spread: np.ndarray) -> np.ndarray:
+    """(own rows, E) sum_j a_j gate_e(j) k_e(j, i) of a head. spread : (E, R)."""
+    return np.concatenate(shard.G[h], axis=1) @ spread.T
+
+
+@dataclass
+class GatedDescent(Program):
+    """Learn the gates of every head, one head after the other, over one set of cached columns.
+
+    model : where scores come from. base_gates : (n, M) factors of the gates (spherical normalisation) or None. max_iter, tol : steps
+    at most, and the relative decrease of the objective below which they end. n_init, seed : random starts.
+    """
+
+    heads: list[Head]
+    model: LinearScores | KernelScores
+    n_kernels: int
+    max_iter: int
+    tol: float
+    n_init: int
+    seed: int
+    base_gates: np.ndarray | None = None
+    found: list[Gating] = field(default_factory=list)
+
+    def rounds(self, coordinator: Coordinator) -> Iterator[list[dict]]:
+        coordinator.open(1)
+        coordinator.blocks.share(2)  # every solve meets the same pairs
+        random = np.random.default_rng(self.seed)
+        self.model.open(coordinator.pool)
+        active = np.any([head.bounds > 0 for head in self.heads], axis=0).astype(float)
+        self.scale = coordinator.normalisation(self.heads[0], active)
+        for head in self.heads:
+            best: Gating | None = None
+            for _ in range(self.n_init):
+                found = yield from self._descend(coordinator, head, random)
+                if best is None or found.result.certificate.primal < best.result.certificate.primal:
+                    best = found
+            self.found.append(best)
+        self.model.close(coordinator.pool)
+
+    def outcome(self) -> list[Gating]:
+        return self.found
+
+    # -- one descent --------------------------------------------------------------------------------------------------
+
+    def _descend(self, coordinator: Coordinator, head: Head, random: np.random.Generator) -> Iterator[list[dict]]:
+        parameters, scores = self.model.start(self.n_kernels, random)
+        gap = max(self.tol, FIRST_GAP)
+        state = yield from self._evaluate(coordinator, head, parameters, scores, None, gap, np.inf)
+        history = [self._row(coordinator, state, 0, 0.0)]
+        length, steps, settled, flat = None, 0, False, 0
+        while steps < self.max_iter:
+            gradient = self._gradient(state)
+            direction, change = self.model.direction(gradient)  # both belong to a step of length one against the gradient
+            slope = float(np.sum(gradient * change))
+            largest = float(np.abs(change).max(initial=0.0))
+            if slope <= 1e-12 * abs(state.objective) or largest == 0.0:
+                settled = True
+                break
+            length = min(1.0 / largest if length is None else 2.0 * length, LARGEST_CHANGE / largest)
+            new = None
+            for _ in range(MOST_TRIALS):
+                if length * slope < 0.1 * self.tol * abs(state.objective) and gap <= self.tol:
+                    break  # the gradient promises less than what is wanted
+                new = yield from self._evaluate(
+                    coordinator,
+                    head,
+                    self.model.moved(state.parameters, direction, length),
+                    state.scores - length * change,
+                    state,
+                    gap,
+                    state.objective - SUFFICIENT * length * slope,
+                )
+                if new is not None:
+                    break
+                length *= SHORTER
+            if new is None:
+                if gap <= self.tol:
+                    settled = True
+                    break
+                # No step could be certified: the SVMs must be sharper. The objective of the same gates can only come down.
+                gap = max(self.tol, 0.1 * gap)
+                sharper = yield from self._evaluate(coordinator, head, state.parameters, state.scores, state, gap, np.inf)
+                state = sharper if sharper.objective < state.objective else state
+                length = None
+                continue
+            steps += 1
+            decrease = (state.objective - new.objective) / max(abs(state.objective), 1e-300)
+            state = new
+            history.append(self._row(coordinator, state, steps, length))
+            flat = flat + 1 if decrease < self.tol else 0
+            gap = float(np.clip(GAP_OF_DECREASE * decrease, self.tol, gap))
+            if flat >= 2 and gap <= self.tol:
+                settled = True
+                break
+        if state.result.certificate.gap > self.tol:
+            last = yield from self._evaluate(coordinator, head, state.parameters, state.scores, state, self.tol, np.inf)
+            if last.objective <= state.objective:
+                state = last
+                history.append(self._row(coordinator, state, steps, 0.0))
+        return Gating(state.parameters, state.gates, state.result, history, steps, settled)
+
+    def _gradient(self, state: _State) -> np.ndarray:
+        """(n, M) derivative of J in the scores."""
+        average = np.sum(state.gates * state.products, axis=1, keepdims=True)
+        return -state.result.a[:, None] * state.gates * (state.products - average)
+
+    def _evaluate(self, coordinator, head, parameters, scores, before, gap, ceiling) -> Iterator[list[dict]]:
+        """The state at the given scores, its SVM solved from `before`; None when its objective is not below the ceiling."""
+        gates = softmax(scores)
+        coordinator.set_gates(gates if self.base_gates is None else gates * self.base_gates)
+        start = None if before is None else (before.result.a, before.result.theta)
+        (h,) = coordinator.add([replace(head, start=start, tol=gap, ceiling=ceiling, scale=self.scale)])
+        while coordinator.busy:
+            yield coordinator.round_once()
+        result = coordinator.results.pop(h)[-1]
+        if result.certificate.primal > ceiling:
+            return None
+        # The shards forget a head with the next round; until then they have its sums.
+        parts = coordinator.pool.call_all("apply", entry_products, h, coordinator.spread * self.scale[:, None])
+        products = np.concatenate(parts)
+        return _State(parameters, scores, gates, result, products if self.base_gates is None else products * self.base_gates)
+
+    @staticmethod
+    def _row(coordinator: Coordinator, state: _State, step: int, length: float) -> dict:
+        """A row of the history: the last round of the SVM, and where the descent is."""
+        return {**coordinator.history[-1], "objective": state.objective, "step": step, "step_length": float(length)}

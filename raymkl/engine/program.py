@@ -1,0 +1,27 @@
+"""Programs: learning problems that need more of a pool of shards than one run over a fixed list of heads.
+
+A program runs where the coordinator runs (in this process, or as a task of a Ray cluster), calls its shards, sets gates and trains
+heads, as often as it wants, over one set of loaded rows and cached columns. `engine.train` takes a program in place of a list of
+heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .coordinator import Coordinator
+
+
+class Program:
+    """Something to do with a coordinator and its shards. Instances must be picklable."""
+
+    def rounds(self, coordinator: Coordinator) -> Iterator[list[dict]]:
+        """Do it, yielding new rows of the history now and then. What is returned at the end is what `train` hands back."""
+        raise TypeError(f"{type(self).__name__} does nothing")
+        yield []
+
+    def outcome(self) -> Any:
+        """What was learned, once `rounds` is exhausted."""
+        raise TypeError(f"{type(self).__name__} has no outcome")

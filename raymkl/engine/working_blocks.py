@@ -1,0 +1,208 @@
+"""Statistics among the rows of a working set, from the features that the coordinator has seen.
+
+One head keeps the block of its last working set and computes only the rows that are new. Several heads share one square of
+statistics over all rows seen, as long as it stays small: what one class or fold has computed the others copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..kernels.families import NO_GATE
+from ..kernels.statistics import Matrices, empty_block, planes_of
+from .caches import RowStore
+from .messages import Problem
+from .parallel import RowThreads
+
+# Rows of a Hessian that are finished at a time, while they are in the processor's cache.
+HESSIAN_ROWS = 64
+# The square that several heads share takes at most this much memory; so do the blocks of many heads together.
+SQUARE_BYTES = 256 * 2**20
+# New rows of the square that are computed at a time.
+SQUARE_ROWS = 256
+
+
+class WorkingBlocks:
+    """Makes the block of any head's working set. `stack_rows(s, ids)` asks the shards for entries of ready-made matrices."""
+
+    def __init__(self, problem: Problem, bases: list, centers: dict, store: RowStore, threads: RowThreads, stack_rows: Callable):
+        self.problem, self.bases, self.centers, self.store, self.threads = problem, bases, centers, store, threads
+        self.stack_rows = stack_rows
+        self.statistics = list(dict.fromkeys(family.statistic for family in problem.families))
+        self.places = [self.statistics.index(family.statistic) for family in problem.families]
+        self.cached = any(statistic.cacheable for statistic in self.statistics)
+        self.last: dict[int, tuple] = {}
+        self.square: _Square | None = None
+
+    def share(self, n_heads: int) -> None:
+        """Let heads share one square if it can hold every row there is."""
+        item = sum(self.problem.pair_bytes(s) for s in self.statistics if not isinstance(s, Matrices))
+        n = self.problem.n_rows
+        if n_heads > 1 and self.square is None and self.cached and n * n * item <= SQUARE_BYTES:
+            self.square = _Square(n)
+
+    def gather(self, ids: np.ndarray) -> None:
+        """Have the statistics among these rows (of all heads of a round) ready to be copied."""
+        if self.square is not None:
+            self.square.add(self, ids)
+
+    def of(self, h: int, ids: np.ndarray, buffer: np.ndarray, threads: RowThreads) -> WorkingBlock:
+        """The block of one head. buffer : (q, q) for its Hessian."""
+        previous = self.last.get(h)
+        rows = self.store.rows(ids) if self.cached and self.square is None else {}
+        blocks: dict[int, np.ndarray] = {}
+        for s, statistic in enumerate(self.statistics):
+            if isinstance(statistic, Matrices):
+                blocks[s] = self.stack_rows(s, ids)
+            elif self.square is not None:
+                blocks[s] = self.square.block(s, ids, threads)
+            else:
+                prepared = statistic.prepare(rows, self.problem.dtype_of(statistic), self.centers)
+                blocks[s] = self._block(statistic, prepared, ids, previous, s, threads)
+        if self.square is None:
+            self.last[h] = (ids, blocks)
+        parts = []
+        for family, basis, place in zip(self.problem.families, self.bases, self.places, strict=True):
+            gate = None if family.gate == NO_GATE else self.problem.gates[ids, family.gate]
+            parts.append((basis, blocks[place], gate))
+        return WorkingBlock(parts, threads, buffer)
+
+    def forget(self, h: int) -> None:
+        self.last.pop(h, None)
+
+    def _block(self, statistic: Any, prepared: Any, ids: np.ndarray, previous: tuple | None, s: int, threads: RowThreads) -> np.ndarray:
+        """(q, q) statistics of a working set; pairs that were in the previous working set are copied from there."""
+        from ..kernels.compiled import copy_pairs, mirror
+
+        everything = np.arange(len(ids))
+        if previous is None and statistic.reads_strings:
+            stat = empty_block(statistic, len(ids), len(ids), self.problem.cell_dtype(statistic))
+
+            def compute_all(start: int, stop: int) -> None:
+                statistic.fill(prepared.take(slice(start, stop)), prepared, stat, everything[start:stop])
+
+            threads.split(len(ids), compute_all, cost=float(len(ids)) ** 2 * 100)
+        elif previous is None:
+            stat = statistic.pairs(prepared, prepared)
+        else:
+            _, here, there = np.intersect1d(ids, previous[0], assume_unique=True, return_indices=True)
+            new = np.setdiff1d(np.arange(len(ids)), here, assume_unique=True)
+            stat = empty_block(statistic, len(ids), len(ids), previous[1][s].dtype)
+
+            def compute(start: int, stop: int) -> None:
+                statistic.fill(prepared.take(new[start:stop]), prepared, stat, new[start:stop])
+
+            def copy(start: int, stop: int) -> None:
+                for before, now in zip(planes_of(previous[1][s]), planes_of(stat), strict=True):
+                    copy_pairs(before, there[start:stop], there, now, here[start:stop], here)
+                    mirror(now, here[start:stop], new)
+
+            threads.split(len(new), compute, cost=float(len(new)) * len(ids) * 100)
+            threads.split(len(here), copy, cost=float(len(here)) * len(ids))
+        stat[everything, ..., everything] = statistic.diagonal(prepared)
+        return stat
+
+
+class _Square:
+    """Statistics among all rows seen so far, in the order in which they came."""
+
+    def __init__(self, n_rows: int):
+        self.place = np.full(n_rows, -1, np.int64)
+        self.ids = np.empty(0, np.int64)
+        self.values: dict[int, np.ndarray] = {}
+
+    def add(self, blocks: WorkingBlocks, ids: np.ndarray) -> None:
+        new = ids[self.place[ids] < 0]
+        if len(new) == 0:
+            return
+        before, self.ids = len(self.ids), np.concatenate([self.ids, new])
+        self.place[new] = np.arange(before, len(self.ids))
+        rows = blocks.store.rows(self.ids)
+        for s, statistic in enumerate(blocks.statistics):
+            if isinstance(statistic, Matrices):
+                continue
+            prepared = statistic.prepare(rows, blocks.problem.dtype_of(statistic), blocks.centers)
+            if s not in self.values:  # memory is touched only where rows are
+                self.values[s] = empty_block(statistic, len(self.place), len(self.place), blocks.problem.cell_dtype(statistic))
+            values = self.values[s]
+
+            def compute(start: int, stop: int, statistic=statistic, prepared=prepared, values=values) -> None:
+                for first in range(before + start, before + stop, SQUARE_ROWS):
+                    part = slice(first, min(first + SQUARE_ROWS, before + stop))
+                    found = statistic.pairs(prepared.take(part), prepared)
+                    for plane, numbers in zip(planes_of(values), planes_of(found), strict=True):
+                        plane[part, : len(self.ids)] = numbers
+                        plane[:before, part] = numbers[:, :before].T
+
+            blocks.threads.split(len(new), compute, cost=float(len(new)) * len(self.ids) * 100)
+            own = np.arange(before, len(self.ids))
+            values[own, ..., own] = statistic.diagonal(prepared.take(slice(before, None)))
+
+    def block(self, s: int, ids: np.ndarray, threads: RowThreads) -> np.ndarray:
+        from ..kernels.compiled import copy_pairs
+
+        places, target = self.place[ids], np.arange(len(ids))
+        values = self.values[s]
+        stat = np.empty((len(ids), *values.shape[1:-1], len(ids)), values.dtype)
+        for source, plane in zip(planes_of(values), planes_of(stat), strict=True):
+            threads.split(
+                len(ids),
+                lambda start, stop, source=source, plane=plane: copy_pairs(
+                    source, places[start:stop], places, plane, target[start:stop], target
+                ),
+                cost=float(len(ids)) ** 2,
+            )
+        return stat
+
+
+class WorkingBlock:
+    """Pair statistics among the rows of a working set, per family, with its basis and the gates of the rows."""
+
+    def __init__(self, parts: list[tuple], threads: RowThreads, buffer: np.ndarray):
+        """parts : per family (basis, stat (q, q) or stack (q, q, M), gate (q,) or None). buffer : (q, q) to put the Hessian in."""
+        self.parts, self.threads, self.buffer = parts, threads, buffer
+
+    def hessian(self, combination: np.ndarray, left: np.ndarray | None, right: np.ndarray | None) -> np.ndarray:
+        """(q, q) combined kernel matrix sum_r combination[r] basis_r, gates applied, plus left @ right.T where given."""
+        functions, at = [], 0
+        for basis, stat, gate in self.parts:
+            functions.append((basis.function(combination[at : at + basis.rank]), stat, gate))
+            at += basis.rank
+        q, total = len(self.buffer), self.buffer
+
+        def fill(start: int, stop: int) -> None:
+            for first in range(start, stop, HESSIAN_ROWS):
+                rows = slice(first, min(first + HESSIAN_ROWS, stop))
+                for position, (function, stat, gate) in enumerate(functions):
+                    values = total[rows] if position == 0 else np.empty_like(total[rows])
+                    function(stat[rows], values)
+                    if gate is not None:
+                        values *= gate[rows, None] * gate
+                    if position:
+                        total[rows] += values
+                if left is not None:
+                    total[rows] += left[rows] @ right.T
+
+        self.threads.split(q, fill, cost=float(q) * q * 10)
+        return total
+
+    def change(self, delta: np.ndarray) -> np.ndarray:
+        """(q, R) change of the gradients of the working set when its variables change by delta (q,)."""
+        parts = []
+        for basis, stat, gate in self.parts:
+            out = np.zeros((len(delta), basis.rank))
+            weights = delta if gate is None else delta * gate
+            changed = np.flatnonzero(weights)
+            if len(changed):
+                self.threads.split(
+                    len(delta),
+                    lambda start, stop, basis=basis, stat=stat, changed=changed, weights=weights, out=out: basis.accumulate(
+                        stat, changed, weights[changed], out, start, stop
+                    ),
+                    cost=float(len(delta)) * len(changed) * basis.rank,
+                )
+            parts.append(out if gate is None else out * gate[:, None])
+        return np.concatenate(parts, axis=1)

@@ -1,0 +1,321 @@
+"""Grid search with cross-validation in which folds and settings share their kernel blocks."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from scipy.stats import rankdata
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
+from sklearn.exceptions import ConvergenceWarning, FitFailedWarning
+from sklearn.metrics import check_scoring, get_scorer
+from sklearn.model_selection import ParameterGrid, check_cv
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from ..engine.train import train
+from ..kernels.views import n_rows, subset
+from .folds import Folds, accepts_weights, blocks_of, learns_by_heads, paths_of
+
+
+def _best_has(name: str):
+    return available_if(lambda self: hasattr(getattr(self, "best_estimator_", self.estimator), name))
+
+
+class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
+    """Cross-validated search over a grid of settings, with scikit-learn's names and results.
+
+    Every fold and setting is a head over one set of kernel blocks: folds are row masks, held-out scores come from the f that the
+    engine maintains anyway, values of C are solved one after the other from where the last one ended. Normalisation constants come
+    from the training rows of each fold. Parameters that change the kernels themselves get blocks of their own. Estimators (or
+    pipelines) whose folds cannot be heads are fitted fold by fold.
+
+    Parameters
+    ----------
+    estimator : estimator such as `MKLClassifier`
+    param_grid : dict of lists, or list of such dicts
+        E.g. `{"C": [0.1, 1, 10], "p": [1, 4/3, 2]}`.
+    cv : int, splitter or iterable of (train, test)
+    scoring : str, callable, list or dict of them, or None for the estimator's own score
+        Anything that needs `decision_function` or `predict`.
+    refit : bool or name of a score
+        Fit the best setting on all rows (`best_estimator_`).
+    error_score : number or "raise"
+        Score of a fold that could not be fitted or scored.
+    return_train_score : bool
+    verbose : int
+
+    Attributes
+    ----------
+    cv_results_, best_params_, best_score_, best_index_, best_estimator_, scorer_, n_splits_, multimetric_, refit_time_ : as in
+        scikit-learn's GridSearchCV.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from raymkl import MKLClassifier, kernels, search
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = MKLClassifier(kernels=kernels.rbf([0.01, 0.1, 1.0]), engine="local")
+    >>> found = search.MKLSearchCV(model, {"C": [0.1, 1.0, 10.0], "p": [1.0, 4 / 3]}, cv=3).fit(X, y)
+    >>> found.best_score_ > 0.9
+    True
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        param_grid: Any,
+        *,
+        cv: Any = 5,
+        scoring: Any = None,
+        refit: Any = True,
+        error_score: Any = np.nan,
+        return_train_score: bool = False,
+        verbose: int = 0,
+    ):
+        self.estimator = estimator
+        self.param_grid = param_grid
+        self.cv = cv
+        self.scoring = scoring
+        self.refit = refit
+        self.error_score = error_score
+        self.return_train_score = return_train_score
+        self.verbose = verbose
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        inner = getattr(self.estimator, "__sklearn_tags__", None)
+        if inner is not None:
+            sub = inner()
+            tags.estimator_type, tags.classifier_tags, tags.regressor_tags = sub.estimator_type, sub.classifier_tags, sub.regressor_tags
+            tags.input_tags.pairwise, tags.input_tags.sparse = sub.input_tags.pairwise, sub.input_tags.sparse
+        return tags
+
+    # -- fitting ------------------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None, *, groups: Any = None, sample_weight: Any = None) -> MKLSearchCV:
+        """Score all settings and, with `refit`, fit the best one. groups (n,) go to the splitter, sample_weight (n,) to fit and score."""
+        settings = self._settings()
+        scorers, main = self._scorers()
+        if self.error_score != "raise" and not isinstance(self.error_score, int | float):
+            raise ValueError(f'error_score must be a number or "raise", got {self.error_score!r}')
+        splitter = check_cv(self.cv, y, classifier=is_classifier(self.estimator))
+        index = np.arange(n_rows(X))
+        splits = [(np.asarray(a), np.asarray(b)) for a, b in splitter.split(index, y, groups)]
+        if not splits:
+            raise ValueError("cv gave no splits; at least one is needed")
+        self.n_splits_ = len(splits)
+        out: list[list[dict]] = [[{} for _ in splits] for _ in settings]
+        if learns_by_heads(self.estimator):
+            for positions in blocks_of(self.estimator, settings):
+                self._by_heads(X, y, sample_weight, settings, positions, splits, scorers, out)
+        else:
+            self._one_by_one(X, y, sample_weight, settings, splits, scorers, out)
+        self.cv_results_ = self._results(settings, out, scorers)
+        self._choose(settings, main)
+        if self.refit:
+            started = time.time()
+            self.best_estimator_ = clone(self.estimator).set_params(**clone(self.best_params_, safe=False))
+            self.best_estimator_.fit(X, y, **({} if sample_weight is None else {"sample_weight": sample_weight}))
+            self.refit_time_ = time.time() - started
+            if hasattr(self.best_estimator_, "feature_names_in_"):
+                self.feature_names_in_ = self.best_estimator_.feature_names_in_
+        self.scorer_ = scorers if self.multimetric_ else scorers["score"]
+        return self
+
+    def _settings(self) -> list[dict]:
+        settings = list(ParameterGrid(self.param_grid))
+        known = self.estimator.get_params()
+        unknown = sorted({name for setting in settings for name in setting if name.split("__")[0] not in known})
+        if unknown:
+            raise ValueError(
+                f"param_grid names {unknown[0]!r}, which {type(self.estimator).__name__} does not have; it has {', '.join(sorted(known))}"
+            )
+        if not settings:
+            raise ValueError("param_grid is empty; at least one setting is needed")
+        return settings
+
+    def _scorers(self) -> tuple[dict, str]:
+        """Scorers by name, and the name of the one that decides."""
+        scoring = self.scoring
+        self.multimetric_ = not (scoring is None or isinstance(scoring, str) or callable(scoring))
+        if not self.multimetric_:
+            return {"score": check_scoring(self.estimator, scoring)}, "score"
+        named = dict(scoring) if isinstance(scoring, Mapping) else {name: name for name in scoring}
+        if not named:
+            raise ValueError("scoring is empty; name at least one score")
+        scorers = {name: get_scorer(one) if isinstance(one, str) else one for name, one in named.items()}
+        if self.refit is True or (self.refit and self.refit not in scorers):
+            raise ValueError(f"with several scores refit must be one of {', '.join(scorers)} or False, got {self.refit!r}")
+        return scorers, self.refit or next(iter(scorers))
+
+    def _by_heads(self, X, y, sample_weight, settings, positions, splits, scorers, out) -> None:
+        """Settings that share one set of blocks, trained together."""
+        started = time.time()
+        common = {k: v for k, v in settings[positions[0]].items() if k not in self.estimator._head_params}
+        template = clone(self.estimator).set_params(**clone(common, safe=False))
+        folds = Folds(template, X, y, splits, sample_weight)
+        heads, parties = [], []
+        for path in paths_of(settings, positions, self.estimator.C):
+            changing = {k: v for k, v in settings[path[0]].items() if k in self.estimator._head_params and k != "C"}
+            for fold in range(len(splits)):
+                try:
+                    values = [settings[position].get("C", self.estimator.C) for position in path]
+                    for value in values:
+                        clone(template).set_params(C=value)._check_params()
+                    more, held_out = folds.heads(changing, fold, tuple(float(value) for value in values), self.return_train_score)
+                except ValueError as error:
+                    self._failed(path, fold, error, scorers, out)
+                    continue
+                for head in more:
+                    head.group = None if head.group is None else len(parties)
+                parties.append((path, fold, slice(len(heads), len(heads) + len(more)), held_out))
+                heads += more
+        if not heads:
+            return
+        problem, rows = folds.problem(heads)
+        trained = train(rows, problem, heads, template.engine, template.ray_params)
+        short = [stage.certificate.gap for stages in trained.results for stage in stages if not stage.converged]
+        if short:
+            warnings.warn(
+                f"{len(short)} of {sum(map(len, trained.results))} problems stopped above tol, the worst at a relative gap of "
+                f"{max(short):.3g}; raise max_iter or tol",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        seconds = (time.time() - started) / (len(positions) * len(splits))
+        for path, fold, part, held_out in parties:
+            for stage, position in enumerate(path):
+                values = [stages[stage].f for stages in trained.results[part]]
+                record = out[position][fold] = {"fit_time": seconds}
+                self._score_fold(folds, scorers, held_out, values, fold, record)
+
+    def _score_fold(self, folds: Folds, scorers: dict, held_out: Any, values: list, fold: int, record: dict) -> None:
+        started = time.time()
+        for part in ("test", "train") if self.return_train_score else ("test",):
+            own = values
+            if self.return_train_score:
+                own = [f[folds.splits[fold][part == "test"]] for f in values]
+            for name, scorer in scorers.items():
+                record[f"{part}_{name}"] = self._safely(lambda s=scorer, v=own, p=part: folds.score(s, held_out, v, fold, p))
+        record["score_time"] = time.time() - started
+
+    def _one_by_one(self, X, y, sample_weight, settings, splits, scorers, out) -> None:
+        """Estimators whose folds are no heads: fitted and scored fold by fold."""
+        y = np.asarray(y) if y is not None else None
+        tags = getattr(self.estimator, "__sklearn_tags__", None)
+        pairwise = tags is not None and tags().input_tags.pairwise
+        weights = None if sample_weight is None else np.asarray(sample_weight)
+        for fold, (train_rows, test_rows) in enumerate(splits):
+            if pairwise:
+                parts = {name: np.asarray(X)[np.ix_(rows, train_rows)] for name, rows in (("train", train_rows), ("test", test_rows))}
+            else:
+                parts = {"train": subset(X, train_rows), "test": subset(X, test_rows)}
+            labels = {"train": y[train_rows], "test": y[test_rows]}
+            for position, setting in enumerate(settings):
+                started = time.time()
+                model = clone(self.estimator).set_params(**clone(setting, safe=False))
+                try:
+                    model.fit(parts["train"], labels["train"], **({} if weights is None else {"sample_weight": weights[train_rows]}))
+                except Exception as error:  # the user's estimator may raise anything; error_score decides
+                    self._failed([position], fold, error, scorers, out)
+                    continue
+                record = out[position][fold] = {"fit_time": time.time() - started}
+                started = time.time()
+                for part, rows in (("test", test_rows), ("train", train_rows))[: 1 + self.return_train_score]:
+                    for name, scorer in scorers.items():
+                        more = {"sample_weight": weights[rows]} if weights is not None and accepts_weights(scorer) else {}
+                        record[f"{part}_{name}"] = self._safely(
+                            lambda s=scorer, m=model, p=part, k=more: s(m, parts[p], labels[p], **k)  # noqa: B023 - called at once
+                        )
+                record["score_time"] = time.time() - started
+
+    def _safely(self, score: Any) -> float:
+        try:
+            value = score()
+        except Exception as error:  # a scorer may raise anything; error_score decides
+            if self.error_score == "raise":
+                raise
+            warnings.warn(f"scoring failed, the score is set to {self.error_score}: {error}", UserWarning, stacklevel=4)
+            return float(self.error_score)
+        return float(value)
+
+    def _failed(self, positions: list[int], fold: int, error: Exception, scorers: dict, out: list) -> None:
+        if self.error_score == "raise":
+            raise error
+        warnings.warn(f"fold {fold} could not be fitted, its score is set to {self.error_score}: {error}", FitFailedWarning, stacklevel=4)
+        parts = ("test", "train") if self.return_train_score else ("test",)
+        for position in positions:
+            scores = {f"{part}_{name}": float(self.error_score) for part in parts for name in scorers}
+            out[position][fold] = {"fit_time": 0.0, "score_time": 0.0, "failed": str(error), **scores}
+
+    # -- results ------------------------------------------------------------------------------------------------------
+
+    def _results(self, settings: list[dict], out: list[list[dict]], scorers: dict) -> dict:
+        errors = [record["failed"] for folds in out for record in folds if "failed" in record]
+        if len(errors) == len(settings) * self.n_splits_:
+            raise ValueError(f"all {len(errors)} fits failed; the first one said: {errors[0]}")
+        results: dict[str, Any] = {}
+        for name in ("fit_time", "score_time"):
+            times = np.array([[record[name] for record in folds] for folds in out])
+            results[f"mean_{name}"], results[f"std_{name}"] = times.mean(axis=1), times.std(axis=1)
+        for name in sorted({name for setting in settings for name in setting}):
+            column = np.ma.MaskedArray(np.empty(len(settings), object), mask=True)
+            for position, setting in enumerate(settings):
+                if name in setting:
+                    column[position] = setting[name]
+            results[f"param_{name}"] = column
+        results["params"] = settings
+        for part in ("test", "train") if self.return_train_score else ("test",):
+            for name in scorers:
+                key = f"{part}_{name}"
+                scores = np.array([[record[key] for record in folds] for folds in out])
+                for fold in range(self.n_splits_):
+                    results[f"split{fold}_{key}"] = scores[:, fold]
+                results[f"mean_{key}"], results[f"std_{key}"] = scores.mean(axis=1), scores.std(axis=1)
+                if part == "test":
+                    means = results[f"mean_{key}"]
+                    worst = np.nanmin(means) - 1 if np.isfinite(means).any() else 0.0
+                    results[f"rank_{key}"] = rankdata(-np.where(np.isnan(means), worst, means), method="min").astype(np.int32)
+        return results
+
+    def _choose(self, settings: list[dict], main: str) -> None:
+        if self.multimetric_ and not self.refit:
+            return
+        self.best_index_ = int(self.cv_results_[f"rank_test_{main}"].argmin())
+        self.best_score_ = float(self.cv_results_[f"mean_test_{main}"][self.best_index_])
+        self.best_params_ = settings[self.best_index_]
+
+    # -- the best estimator ---------------------------------------------------------------------------------------------
+
+    @property
+    def classes_(self) -> np.ndarray:
+        check_is_fitted(self, "best_estimator_")
+        return self.best_estimator_.classes_
+
+    @property
+    def n_features_in_(self) -> int:
+        if not hasattr(self, "best_estimator_"):
+            raise AttributeError(f"{type(self).__name__} has no n_features_in_ before it is fitted with refit")
+        return self.best_estimator_.n_features_in_
+
+    @_best_has("predict")
+    def predict(self, X: Any) -> np.ndarray:
+        """Predictions of the best estimator."""
+        check_is_fitted(self, "best_estimator_")
+        return self.best_estimator_.predict(X)
+
+    @_best_has("decision_function")
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Decision values of the best estimator."""
+        check_is_fitted(self, "best_estimator_")
+        return self.best_estimator_.decision_function(X)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Score of the best estimator, by the scorer that chose it."""
+        check_is_fitted(self, "best_estimator_")
+        scorer = self.scorer_[self.refit] if self.multimetric_ else self.scorer_
+        return float(scorer(self.best_estimator_, X, y))

@@ -1,0 +1,260 @@
+"""The service behind a tuned search: one set of kernel blocks (or a few), heads that come and go with the trials.
+
+It runs inside an actor. A trial's folds and classes are heads; after every round the trial gets a report (score so far, gap), and
+when a scheduler stops the trial, its heads are dropped before the next round. A trial that does not fetch its reports is paused, so
+that early stopping saves work; one that is never heard of again is dropped.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from ..engine.coordinator import Coordinator
+from ..engine.pools import LocalPool
+from .folds import Folds, blocks_of, key_of
+
+# Reports a trial may be behind before its heads pause.
+UNREAD = 2
+# Seconds without a word from a trial after which it is given up.
+LEASE_S = 600.0
+
+
+@dataclass
+class _Trial:
+    room: Any
+    parties: list = field(default_factory=list)  # per fold: (heads, what turns decision values into something to score)
+    values: dict = field(default_factory=dict)  # decision values by head
+    gaps: dict = field(default_factory=dict)
+    reports: deque = field(default_factory=deque)
+    heard: float = field(default_factory=time.monotonic)
+    error: Exception | None = None
+    done: bool = False
+
+    @property
+    def heads(self) -> list[int]:
+        return [h for heads, _ in self.parties for h in heads]
+
+
+class _Room:
+    """One set of kernel blocks with its coordinator."""
+
+    def __init__(self, folds: Folds, trial_heads: list, threads: int):
+        self.folds, self.stack = folds, ExitStack()
+        template = folds.estimator
+        problem, rows = folds.problem(trial_heads)
+        params = template.ray_params
+        budget = None if params is None else params.memory_per_shard
+        if template.engine == "ray":
+            from ..engine.params import RayParams
+            from ..engine.ray_pool import RayPool, shard_actors
+
+            params = params or RayParams()
+            pool = RayPool(*self.stack.enter_context(shard_actors(rows, problem, params)), params)
+        else:
+            pool = LocalPool(rows, problem, threads)
+            self.stack.callback(pool.close)
+        self.coordinator = Coordinator(pool, problem, budget, threads=threads)
+        self.stack.callback(self.coordinator.close)
+        self.coordinator.open(max(64, len(trial_heads)), max(len(trial_heads), 1))
+        self.groups = 0
+
+
+class SearchService:
+    """Trains the heads of all trials; see the module. All methods may be called from several threads at once."""
+
+    def __init__(self, estimator: Any, X: Any, y: Any, splits: list, scorer: Any, sample_weight: Any = None, threads: int = 1):
+        self.estimator, self.scorer, self.threads = estimator, scorer, threads
+        self.data = (X, y, splits, sample_weight)
+        self.changed = threading.Condition()
+        self.trials: dict[str, _Trial] = {}
+        self.wishes: deque = deque()
+        self.rooms: dict[Any, _Room] = {}
+        self.closed = False
+        self.worker = threading.Thread(target=self._work, daemon=True)
+        self.worker.start()
+
+    # -- for the trials -------------------------------------------------------------------------------------------------
+
+    def start(self, name: str, setting: dict) -> None:
+        """Begin a trial."""
+        with self.changed:
+            self.trials[name] = _Trial(None)
+            self.wishes.append((name, setting))
+            self.changed.notify_all()
+
+    def next_report(self, name: str) -> dict:
+        """The trial's next report: score, gap, round, done. Waits for it; an error of the trial is raised here."""
+        with self.changed:
+            trial = self.trials.get(name)
+            while trial is not None and not trial.reports and trial.error is None and not self.closed:
+                trial.heard = time.monotonic()
+                self.changed.wait(1.0)
+            if trial is None or self.closed:
+                raise RuntimeError(f"trial {name} is not known here: it was stopped or the search is over")
+            if trial.error is not None:
+                raise trial.error
+            trial.heard = time.monotonic()
+            report = trial.reports.popleft()
+            self.changed.notify_all()
+            return report
+
+    def stop(self, name: str) -> None:
+        """End a trial; its heads are gone before the next round."""
+        with self.changed:
+            trial = self.trials.pop(name, None)
+            if trial is not None and trial.room is not None:
+                self.wishes.append((None, trial))
+            self.changed.notify_all()
+
+    def active_heads(self) -> int:
+        """Heads in training or waiting."""
+        with self.changed:
+            return sum(len(room.coordinator.solvers) + sum(map(len, room.coordinator.waiting)) for room in self.rooms.values())
+
+    def close(self) -> None:
+        """Stop all work and let go of all shards."""
+        with self.changed:
+            self.closed = True
+            self.changed.notify_all()
+        self.worker.join()
+
+    # -- the worker's thread --------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        try:
+            while True:
+                with self.changed:
+                    while not self.closed and not self.wishes and not self._runnable():
+                        self.changed.wait(1.0)
+                        self._forget_silent_trials()
+                    if self.closed:
+                        return
+                    wishes, self.wishes = list(self.wishes), deque()
+                for name, wish in wishes:
+                    self._fulfil(name, wish)
+                for room in list(self.rooms.values()):
+                    self._round(room)
+        finally:
+            for room in self.rooms.values():
+                room.stack.close()
+
+    def _waiting_for_reader(self) -> set[int]:
+        """Ids of trials that have not fetched their reports."""
+        return {id(trial) for trial in self.trials.values() if len(trial.reports) >= UNREAD}
+
+    def _runnable(self) -> bool:
+        late = self._waiting_for_reader()
+        return any(t.room is not None and not t.done and t.error is None and id(t) not in late for t in self.trials.values())
+
+    def _forget_silent_trials(self) -> None:
+        now = time.monotonic()
+        for name in [name for name, trial in self.trials.items() if now - trial.heard > LEASE_S]:
+            trial = self.trials.pop(name)
+            if trial.room is not None:
+                self.wishes.append((None, trial))
+
+    def _fulfil(self, name: str | None, wish: Any) -> None:
+        if name is None:
+            wish.room.coordinator.drop(wish.heads)
+            return
+        trial = self.trials.get(name)
+        if trial is None:
+            return
+        try:
+            self._add(trial, wish)
+        except Exception as error:  # a trial's mistake is that trial's alone
+            with self.changed:
+                trial.error = error
+                self.changed.notify_all()
+
+    def _add(self, trial: _Trial, setting: dict) -> None:
+        X, y, splits, sample_weight = self.data
+        blocks_of(self.estimator, [setting])
+        own = {k: v for k, v in setting.items() if k in self.estimator._head_params}
+        common = {k: v for k, v in setting.items() if k not in self.estimator._head_params}
+        wide = bool(setting.get("p", self.estimator.p) > 2)
+        key = (tuple((k, key_of(v)) for k, v in sorted(common.items())), wide)
+        room = self.rooms.get(key)
+        folds = room.folds if room else Folds(clone(self.estimator).set_params(**common), X, y, splits, sample_weight)
+        clone(folds.estimator).set_params(**own)._check_params()
+        C = float(own.pop("C", self.estimator.C))
+        made = [folds.heads(own, fold, (C,)) for fold in range(len(splits))]
+        if room is None:
+            room = self.rooms[key] = _Room(folds, [head for heads, _ in made for head in heads], self.threads)
+        parties = []
+        for heads, held_out in made:
+            for head in heads:
+                head.group = None if head.group is None else room.groups
+            room.groups += 1
+            parties.append((room.coordinator.add(heads), held_out))
+        trial.parties = parties
+        room.coordinator.peek.update(trial.heads)
+        with self.changed:
+            trial.room = room
+
+    def _round(self, room: _Room) -> None:
+        coordinator = room.coordinator
+        with self.changed:
+            mine = [trial for trial in self.trials.values() if trial.room is room and not trial.done and trial.error is None]
+            late = self._waiting_for_reader()
+            paused = {h for trial in mine if id(trial) in late for h in trial.heads}
+        if not coordinator.busy:
+            return
+        try:
+            rows = coordinator.round_once(paused)
+        except Exception as error:  # every trial over these blocks hears of it
+            with self.changed:
+                for trial in mine:
+                    trial.error = error
+                self.changed.notify_all()
+            coordinator.drop(list(coordinator.solvers))
+            return
+        gaps = {row["head"]: row["gap"] for row in rows}
+        coordinator.history.clear()
+        for trial in mine:
+            self._tell(trial, room, gaps)
+
+    def _tell(self, trial: _Trial, room: _Room, gaps: dict) -> None:
+        """Put a report together if the trial took part in the round and all its folds have decision values."""
+        coordinator, heads = room.coordinator, trial.heads
+        if not any(h in gaps for h in heads):
+            return
+        for h in heads:
+            trial.gaps[h] = gaps.get(h, trial.gaps.get(h, np.inf))
+            if coordinator.results.get(h):
+                trial.values[h] = coordinator.results[h][-1].f
+            elif h in coordinator.peeked:
+                trial.values[h] = coordinator.peeked[h]
+        if len(trial.values) < len(heads):
+            return
+        done = all(coordinator.results.get(h) for h in heads)
+        try:
+            scores = [
+                float(room.folds.score(self.scorer, held_out, [trial.values[h] for h in own], fold))
+                for fold, (own, held_out) in enumerate(trial.parties)
+            ]
+        except Exception as error:  # a scorer may raise anything
+            with self.changed:
+                trial.error = error
+                self.changed.notify_all()
+            coordinator.drop(heads)
+            return
+        report = {
+            "score": float(np.mean(scores)),
+            "score_std": float(np.std(scores)),
+            "gap": float(max(trial.gaps.values())),
+            "round": coordinator.round,
+            "done": done,
+        }
+        with self.changed:
+            trial.done = done
+            trial.reports.append(report)
+            self.changed.notify_all()

@@ -1,0 +1,205 @@
+"""Ray Tune over heads: trials are light, the work is done by one service that they share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone, is_classifier
+from sklearn.metrics import check_scoring
+from sklearn.model_selection import check_cv
+
+from ..engine.params import RayParams
+from ..kernels.views import n_rows, subset
+from .folds import learns_by_heads
+
+# A trial only waits for reports; so many CPUs keep the number of its processes reasonable.
+CPUS_PER_TRIAL = 0.1
+
+
+def tune(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    param_space: dict,
+    cv: Any = 5,
+    tune_config: Any = None,
+    run_config: Any = None,
+    *,
+    scoring: Any = None,
+    groups: Any = None,
+    sample_weight: Any = None,
+) -> Any:
+    """Search with Ray Tune; returns Tune's `ResultGrid`.
+
+    Rows are placed once. The folds (and classes) of every trial are heads of one service, so that a trial costs its optimisation
+    steps and no kernel block. Each trial reports `score` (mean over the folds so far), `score_std`, `gap` (the worst of its heads)
+    and `training_iteration` after every round; a scheduler such as ASHA may stop it, which frees its heads at once.
+
+    Parameters
+    ----------
+    estimator : e.g. `MKLClassifier`; its `engine` and `ray_params` say where the shared blocks live ("ray": in shard actors,
+        otherwise in the service's process).
+    X, y : as for `fit`.
+    param_space : parameters of the estimator with Tune's distributions, e.g. `{"C": tune.loguniform(0.01, 100)}`.
+    cv, scoring, groups, sample_weight : as for `MKLSearchCV`.
+    tune_config, run_config : of Ray Tune. Without a `tune_config` the score is maximised.
+
+    Examples
+    --------
+    >>> from ray import tune                                                                    # doctest: +SKIP
+    >>> from raymkl import search                                                               # doctest: +SKIP
+    >>> space = {"C": tune.loguniform(0.01, 100), "p": tune.uniform(1, 2)}                      # doctest: +SKIP
+    >>> found = search.tune(model, X, y, space, tune_config=tune.TuneConfig(num_samples=20, metric="score", mode="max"))  # doctest: +SKIP
+    """
+    from ray import tune as ray_tune
+
+    kind = trainable(estimator, X, y, cv, scoring=scoring, groups=groups, sample_weight=sample_weight)
+    unknown = sorted(name for name in param_space if name.split("__")[0] not in estimator.get_params())
+    try:
+        if unknown:
+            raise ValueError(
+                f"param_space names {unknown[0]!r}, which {type(estimator).__name__} does not have; "
+                f"it has {', '.join(sorted(estimator.get_params()))}"
+            )
+        config = tune_config or ray_tune.TuneConfig(metric="score", mode="max")
+        more = {} if run_config is None else {"run_config": run_config}
+        return ray_tune.Tuner(kind, param_space=param_space, tune_config=config, **more).fit()
+    finally:
+        kind.raymkl_close()
+
+
+def trainable(
+    estimator: Any, X: Any, y: Any, cv: Any = 5, *, scoring: Any = None, groups: Any = None, sample_weight: Any = None
+) -> type:
+    """A Tune `Trainable` class for people who build their own `Tuner`; see `tune`.
+
+    All trials of the class share one service, which lives until `raymkl_close()` of the class is called or the driver ends.
+    """
+    import ray
+    from ray import tune as ray_tune
+
+    if not ray.is_initialized():
+        ray.init(include_dashboard=False, log_to_driver=False)
+    splitter = check_cv(cv, y, classifier=is_classifier(estimator))
+    splits = [(np.asarray(a), np.asarray(b)) for a, b in splitter.split(np.arange(n_rows(X)), y, groups)]
+    scorer = check_scoring(estimator, scoring)
+    if not learns_by_heads(estimator):
+        return ray_tune.with_resources(_fold_by_fold(estimator, X, y, splits, scorer, sample_weight), {"CPU": 1})
+    from .service import SearchService
+
+    estimator._check_params()
+    params = estimator.ray_params or RayParams()
+    threads = max(1, int(params.cpus_per_shard * (params.num_shards or 1)))
+    cpus = 0 if estimator.engine == "ray" else threads
+    data = ray.put((X, y))
+    service = (
+        ray.remote(_ServiceActor)
+        .options(num_cpus=cpus, max_concurrency=1000, max_restarts=0)
+        .remote(SearchService, clone(estimator), data, splits, scorer, sample_weight, threads)
+    )
+    return ray_tune.with_resources(_shared(service), {"CPU": CPUS_PER_TRIAL})
+
+
+class _ServiceActor:
+    """The actor around `SearchService`."""
+
+    def __init__(self, kind: type, estimator: Any, data: tuple, splits: list, scorer: Any, sample_weight: Any, threads: int):
+        self.service = kind(estimator, *data, splits, scorer, sample_weight, threads)
+
+    def start(self, name: str, setting: dict) -> None:
+        self.service.start(name, setting)
+
+    def next_report(self, name: str) -> dict:
+        return self.service.next_report(name)
+
+    def stop(self, name: str) -> None:
+        self.service.stop(name)
+
+    def active_heads(self) -> int:
+        return self.service.active_heads()
+
+    def close(self) -> None:
+        self.service.close()
+
+
+def _shared(service: Any) -> type:
+    """Trials that fetch their reports from the service."""
+    from ray import tune as ray_tune
+
+    class HeadsTrial(ray_tune.Trainable):
+        """One setting; a step is one report."""
+
+        def setup(self, config: dict) -> None:
+            import ray
+
+            self.name = self.trial_id
+            ray.get(service.start.remote(self.name, dict(config)))
+
+        def step(self) -> dict:
+            import ray
+
+            try:
+                return ray.get(service.next_report.remote(self.name))
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause from None
+
+        def cleanup(self) -> None:
+            service.stop.remote(self.name)
+
+        def save_checkpoint(self, checkpoint_dir: str) -> None:
+            return None
+
+        def load_checkpoint(self, checkpoint: Any) -> None:
+            return None
+
+        @classmethod
+        def raymkl_close(cls) -> None:
+            """End the service and its shards."""
+            import ray
+
+            try:
+                ray.get(service.close.remote(), timeout=30)
+            except (ray.exceptions.RayError, TimeoutError):
+                pass
+            ray.kill(service)
+
+        raymkl_service = service
+
+    return HeadsTrial
+
+
+def _fold_by_fold(estimator: Any, X: Any, y: Any, splits: list, scorer: Any, sample_weight: Any) -> type:
+    """Trials of estimators whose folds are no heads: a step fits and scores one fold."""
+    import ray
+    from ray import tune as ray_tune
+
+    data = ray.put((X, np.asarray(y), None if sample_weight is None else np.asarray(sample_weight)))
+
+    class FoldsTrial(ray_tune.Trainable):
+        """One setting, fold after fold."""
+
+        def setup(self, config: dict) -> None:
+            self.model, self.scores = clone(estimator).set_params(**config), []
+
+        def step(self) -> dict:
+            rows, labels, weights = ray.get(data)
+            train, test = splits[len(self.scores)]
+            more = {} if weights is None else {"sample_weight": weights[train]}
+            model = clone(self.model).fit(subset(rows, train), labels[train], **more)
+            self.scores.append(float(scorer(model, subset(rows, test), labels[test])))
+            gap = float(np.max(getattr(model, "duality_gap_", np.nan)))
+            done = len(self.scores) == len(splits)
+            return {"score": float(np.mean(self.scores)), "score_std": float(np.std(self.scores)), "gap": gap, "done": done}
+
+        def save_checkpoint(self, checkpoint_dir: str) -> None:
+            return None
+
+        def load_checkpoint(self, checkpoint: Any) -> None:
+            return None
+
+        @classmethod
+        def raymkl_close(cls) -> None:
+            """Nothing is shared."""
+
+    return FoldsTrial
