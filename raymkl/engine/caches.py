@@ -69,6 +69,7 @@ class ColumnCache:
         self.owner = np.full(capacity, -1, np.int64)
         self.last_used = np.zeros(capacity, np.int64)
         self.clock = 0
+        self.hits = 0  # columns that the last call found cached
 
     def place(self, ids: np.ndarray, in_use: np.ndarray | None = None) -> np.ndarray:
         """Make room for the given ids; returns those that were not cached and must be computed.
@@ -79,6 +80,7 @@ class ColumnCache:
         self.clock += 1
         cached = [i for i in ids.tolist() if i in self.slot]
         missing = [i for i in ids.tolist() if i not in self.slot]
+        self.hits = len(cached)
         self.last_used[[self.slot[i] for i in cached]] = self.clock
         free = np.flatnonzero(self.owner < 0)[: len(missing)]
         if len(free) < len(missing):

@@ -60,9 +60,7 @@ class ClusteredTraining(Program):
                 head.scale = scale
             self.kernel.weights = self.kernel.weights * scale[: len(self.kernel.weights)]
         active = np.flatnonzero(masks.max(axis=0) > 0)
-        clusters = kernel_k_means(
-            coordinator.pool, self.kernel, active, self.n_clusters, self.n_init, np.random.default_rng(self.seed)
-        )
+        clusters = kernel_k_means(coordinator, self.kernel, active, self.n_clusters, self.n_init, np.random.default_rng(self.seed))
         tau = tau_of_evenness(clusters.distances[active], self.evenness) if self.tau is None else self.tau
         gates = gates_of(likelihoods(clusters.distances, tau), self.layout, self.base_gates)
         coordinator.set_gates(gates)

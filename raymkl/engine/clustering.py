@@ -87,8 +87,8 @@ def landmark_columns(shard: Shard, picked: np.ndarray) -> np.ndarray:
 
 
 def all_products(shard: Shard, right: np.ndarray) -> np.ndarray:
-    """(own rows, c) kernel values with all landmarks times right (L, c); the kernel values of the landmarks are then forgotten."""
-    columns, block, own, views = shard.scratch.pop("clusters")
+    """(own rows, c) kernel values with all landmarks times right (L, c)."""
+    columns, block, own, views = shard.scratch["clusters"]
     if len(own) == shard.n:
         return np.asarray(block @ right.astype(block.dtype), np.float64)
     return columns.products(views, right)
@@ -97,32 +97,33 @@ def all_products(shard: Shard, right: np.ndarray) -> np.ndarray:
 # -- what runs in the coordinator -------------------------------------------------------------------------------------
 
 
-def fetch_rows(pool: Any, ids: np.ndarray, views: list) -> dict:
+def fetch_rows(shards: Any, ids: np.ndarray, views: list) -> dict:
     """Features of sorted ids, from the shards that own them."""
     if not views or len(ids) == 0:
         return {}
-    parts = pool.call_all("apply", rows_of_shard, ids, views)
+    parts = shards.apply(rows_of_shard, ids, views)
     # An empty part may have another width (an empty shard); there is always one that is not empty.
     return concatenate([part for part in parts if next(iter(part.values())).shape[0]])
 
 
 def kernel_k_means(
-    pool: Any, kernel: CombinedKernel, active: np.ndarray, n_clusters: int, n_init: int, random: np.random.Generator
+    shards: Any, kernel: CombinedKernel, active: np.ndarray, n_clusters: int, n_init: int, random: np.random.Generator
 ) -> Clusters:
     """Clusters of the active rows (sorted ids), the best of `n_init` starts; distances are those of all rows.
 
+    shards : a coordinator, or anything with its `apply`, `keep` and `release`.
     Starting means are spread out by sampling with probability proportional to the squared distance. A cluster that loses its last
     landmark is given the landmark that is farthest from its own mean.
     """
     landmarks = active if len(active) <= EXACT_ROWS else np.sort(random.choice(active, SAMPLE, replace=False))
-    rows = fetch_rows(pool, landmarks, kernel.vector_views)
-    diagonal = np.concatenate(pool.call_all("apply", open_clusters, kernel, landmarks, rows))
-    labels = _first_labels(pool, diagonal, n_clusters, n_init, random)
+    rows = fetch_rows(shards, landmarks, kernel.vector_views)
+    diagonal = np.concatenate(shards.keep("clusters", open_clusters, kernel, landmarks, rows))
+    labels = _first_labels(shards, diagonal, n_clusters, n_init, random)
     errors = np.full(n_init, np.inf)
     running, steps = np.arange(n_init), 0
     while len(running) and steps < MAX_STEPS:
         steps += 1
-        distances = _distances(pool, diagonal, labels[running], n_clusters)
+        distances = _distances(shards, diagonal, labels[running], n_clusters)
         fresh = distances.argmin(axis=2)
         errors[running] = np.take_along_axis(distances, fresh[:, :, None], axis=2).sum(axis=(1, 2))
         for start in range(len(running)):
@@ -132,9 +133,10 @@ def kernel_k_means(
         running = running[moved]
     best = int(np.flatnonzero(errors <= errors.min() + SAME_ERROR * max(abs(diagonal).sum(), 1e-300))[0])
     members = _members(labels[best], n_clusters)
-    products = np.concatenate(pool.call_all("apply", landmark_products, members))
+    products = np.concatenate(shards.apply(landmark_products, members))
     offsets = np.einsum("ij,ij->j", members, products.astype(np.float64))
-    distances = offsets - 2.0 * np.concatenate(pool.call_all("apply", all_products, members))
+    distances = offsets - 2.0 * np.concatenate(shards.apply(all_products, members))
+    shards.release("clusters")
     return Clusters(landmarks, rows, members, offsets, distances, float(errors[best]), steps)
 
 
@@ -144,31 +146,31 @@ def _members(labels: np.ndarray, n_clusters: int) -> np.ndarray:
     return members / np.maximum(members.sum(axis=0), 1.0)
 
 
-def _distances(pool: Any, diagonal: np.ndarray, labels: np.ndarray, n_clusters: int) -> np.ndarray:
+def _distances(shards: Any, diagonal: np.ndarray, labels: np.ndarray, n_clusters: int) -> np.ndarray:
     """(starts, L, l) squared distances of the landmarks to the means of every start. labels : (starts, L)."""
     members = np.concatenate([_members(row, n_clusters) for row in labels], axis=1)
-    products = np.concatenate(pool.call_all("apply", landmark_products, members)).astype(np.float64)
+    products = np.concatenate(shards.apply(landmark_products, members)).astype(np.float64)
     offsets = np.einsum("ij,ij->j", members, products)
     distances = np.maximum(diagonal[:, None] - 2.0 * products + offsets, 0.0)
     return distances.reshape(len(diagonal), len(labels), n_clusters).transpose(1, 0, 2)
 
 
-def _first_labels(pool: Any, diagonal: np.ndarray, n_clusters: int, n_init: int, random: np.random.Generator) -> np.ndarray:
+def _first_labels(shards: Any, diagonal: np.ndarray, n_clusters: int, n_init: int, random: np.random.Generator) -> np.ndarray:
     """(starts, L) labels from means that are single landmarks, far from each other."""
     n = len(diagonal)
     picked = random.integers(n, size=(1, n_init))
     distances = np.empty((n_clusters, n, n_init))
     for j in range(n_clusters):
-        values = np.concatenate(pool.call_all("apply", landmark_columns, picked[j]))
+        values = np.concatenate(shards.apply(landmark_columns, picked[j]))
         distances[j] = np.maximum(diagonal[:, None] - 2.0 * values + diagonal[picked[j]], 0.0)
         nearest = distances[: j + 1].min(axis=0)
         nearest[picked, np.arange(n_init)] = 0.0
         totals = nearest.sum(axis=0)
         # Where all rows are alike there is nothing to prefer.
         chances = np.where(totals > 0, nearest / np.where(totals > 0, totals, 1.0), 1.0 / n)
-        draws = random.random(n_init)
-        new = [int(min(np.searchsorted(np.cumsum(chances[:, s]), draws[s] * chances[:, s].sum(), side="right"), n - 1)) for s in range(n_init)]
-        picked = np.vstack([picked, new])
+        reached = np.cumsum(chances, axis=0)
+        new = (reached <= random.random(n_init) * reached[-1]).sum(axis=0)
+        picked = np.vstack([picked, np.minimum(new, n - 1)])
     labels = distances.argmin(axis=0).T
     for start in range(n_init):
         _fill_empty(labels[start], distances[:, :, start].T, n_clusters)

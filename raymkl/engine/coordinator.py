@@ -25,11 +25,13 @@ from threadpoolctl import threadpool_limits
 from ..kernels.normalize import scales
 from ..optim.certificate import Certificate
 from .caches import ColumnCache, RowStore
+from .failures import FailurePolicy, ShardsLost
 from .head_solver import HeadSolver, HeadSummary, Step
 from .messages import Head, HeadRequest, Problem, RoundRequest
 from .parallel import RowThreads
 from .plan import MemoryPlan, plan
-from .program import Program
+from .program import Program, forget
+from .recovery import NO_IDS, bring_up_to_date, restore, without_changes
 from .rows import concatenate, take
 from .shared_weights import Leader
 from .working_blocks import WorkingBlocks
@@ -73,8 +75,9 @@ class Coordinator:
         budget: int | None = None,
         report: Callable[[dict], None] | None = None,
         threads: int | None = None,
+        policy: FailurePolicy | None = None,
     ):
-        """threads : of the coordinator; None takes one per core, because the shards rest while it works."""
+        """policy : what to do when shards are lost (None: nothing may be). threads : of the coordinator; None takes one per core, because the shards rest while it works."""
         threads = threads or os.cpu_count() or 1
         self.pool, self.problem, self.budget, self.report = pool, problem, budget, report
         self.statistics = list(dict.fromkeys(family.statistic for family in problem.families))
@@ -97,22 +100,32 @@ class Coordinator:
         self.heads_at_a_time = ThreadPoolExecutor(threads)
         self.one_thread = RowThreads(1)
         self.round = self.numbered = 0
-        self.shard_seconds = 0.0
+        self.shard_seconds = self.seconds_before = 0.0
+        self.policy = policy or FailurePolicy(0)
+        self.recovering = threading.Lock()
+        # Heads whose pending changes a new shard knows already, by shard.
+        self.ahead: dict[int, set[int]] = {}
+        self.finished: set[int] = set()
+        self.centers: dict | None = None
+        self.plan: MemoryPlan | None = None
+        self.gates_changed = False
+        self.kept: dict[str, tuple[Callable, tuple]] = {}
         self.limits: threadpool_limits | None = None
 
     # -- setting up -------------------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
         """Centres, largest statistics and bases."""
-        self.centers = {}
-        moments = self.pool.call_all("moments")
+        centers = {}
+        moments = self._ask("moments")
         for view in moments[0]:
             n = sum(part[view][0] for part in moments)
             mean = np.sum([part[view][1] for part in moments], axis=0) / n
             spread = sum(part[view][2] for part in moments) / n - mean @ mean
             if mean @ mean > WORTH_CENTRING * max(spread, 0.0):
-                self.centers[view] = mean
-        largest = np.max(self.pool.call_all("prepare", self.centers), axis=0)
+                centers[view] = mean
+        self.centers = centers
+        largest = np.max(self._ask("prepare", self.centers), axis=0)
         self.depth = sum(self.problem.depths.values())
         bounds = [statistic.bound(float(size)) for statistic, size in zip(self.statistics, largest, strict=True)]
         self.bases = [
@@ -133,7 +146,7 @@ class Coordinator:
         rows = self.rows_per_shard = max((b - a for a, b in self.pool.bounds), default=0)
         n, rank, shards = self.problem.n_rows, self.spread.shape[1], len(self.pool.bounds)
         chosen = plan(rows, n, item, rank, n_heads, self.depth, self.budget, shards, together)
-        self.pool.call_all("open", self.bases, chosen.capacity)
+        self._ask("open", self.bases, chosen.capacity)
         self.cache = ColumnCache(chosen.capacity)
         return chosen
 
@@ -146,7 +159,7 @@ class Coordinator:
         if kinds <= {None, "spherical"}:
             return ones
         # Kernels are normalised before they are gated; gates 1 / sqrt(k(x, x)) are another kind of normalisation.
-        diagonal = np.sum(self.pool.call_all("diagonals", masks, False), axis=0)
+        diagonal = np.sum(self._ask("diagonals", masks, False), axis=0)
         sums = np.zeros_like(diagonal)
         if "multiplicative" in kinds:  # classes of one fold have the same rows
             distinct, which = np.unique(masks, axis=0, return_inverse=True)
@@ -171,7 +184,7 @@ class Coordinator:
         for start in range(0, len(columns), step):
             ids = columns[start : start + step]
             request, slots = self._entering(ids, None)
-            total = total + np.sum(self.pool.call_all("matrix_sums", request, ids, slots, masks, weights[:, start : start + step]), axis=0)
+            total = total + np.sum(self._ask("matrix_sums", request, ids, slots, masks, weights[:, start : start + step]), axis=0)
         return total
 
     def _entering(self, ids: np.ndarray, in_use: np.ndarray | None) -> tuple[RoundRequest, np.ndarray]:
@@ -194,10 +207,90 @@ class Coordinator:
             if len(mine):
                 calls.append((s, "fetch", (ids[mine],)))
                 order.append(mine)
-        joined = concatenate(self.pool.call_some(calls))
+        joined = concatenate(self._ask_some(calls))
         back = np.empty(len(ids), np.int64)
         back[np.concatenate(order)] = np.arange(len(ids))
         return take(joined, back)
+
+    def rows_of(self, ids: np.ndarray) -> dict:
+        """Features of any rows."""
+        missing = self.store.missing(ids)
+        if len(missing):
+            self.store.add(missing, self._fetch(missing))
+        return self.store.rows(ids)
+
+    def load(self) -> None:
+        """Have all shards read their rows (those of a local pool have them)."""
+        while True:
+            generation = self.pool.generation
+            try:
+                self.pool.load(list(range(len(self.pool.bounds))))
+                return
+            except ShardsLost as loss:
+                self._recover(loss, generation)
+
+    # -- shards and their losses ----------------------------------------------------------------------------------------
+
+    def _ask(self, method: str, *arguments: Any) -> list:
+        """Call a method of all shards that can be called twice; shards that are lost are replaced."""
+        while True:
+            generation = self.pool.generation
+            try:
+                return self.pool.call_all(method, *arguments)
+            except ShardsLost as loss:
+                self._recover(loss, generation)
+
+    def _ask_some(self, calls: list[tuple[int, str, tuple]]) -> list:
+        """The same for calls (shard, method, arguments)."""
+        while True:
+            generation = self.pool.generation
+            try:
+                return self.pool.call_some(calls)
+            except ShardsLost as loss:
+                self._recover(loss, generation)
+
+    def apply(self, work: Callable, *arguments: Any) -> list:
+        """What work(shard, *arguments) returns for every shard, in their order. It may run twice where a shard is lost."""
+        return self._ask("apply", work, *arguments)
+
+    def keep(self, name: str, work: Callable, *arguments: Any) -> list:
+        """The same for work that leaves something in the shards' `scratch`; shards that replace lost ones do it as well."""
+        self.kept[name] = (work, arguments)
+        return self.apply(work, *arguments)
+
+    def release(self, name: str) -> None:
+        """Forget what `keep` left under this name."""
+        del self.kept[name]
+        self.apply(forget, name)
+
+    def _advance(self, request: RoundRequest) -> list:
+        """Replies of all shards to a round. Survivors of a loss answer again what they answered, new shards know the changes already."""
+        while True:
+            generation = self.pool.generation
+            try:
+                if not any(self.ahead.values()):
+                    return self.pool.call_all("advance", request)
+                known = [without_changes(request, self.ahead.get(s, set())) for s in range(len(self.pool.bounds))]
+                return self.pool.call_some([(s, "advance", (part,)) for s, part in enumerate(known)])
+            except ShardsLost as loss:
+                self._recover(loss, generation)
+
+    def _recover(self, loss: ShardsLost, generation: int) -> None:
+        """Replace lost shards and bring the new ones up to date; shards that are lost meanwhile are counted and replaced as well."""
+        with self.recovering:
+            if self.pool.generation != generation:
+                return  # another thread has done it
+            lost = loss.lost
+            while lost:
+                self.policy.note(lost)
+                try:
+                    self.pool.replace(sorted(lost))
+                    for shard in sorted(lost):
+                        bring_up_to_date(self, shard)
+                        self.ahead[shard] = {h for h, solver in self.solvers.items() if len(self.steps[h].ids) or solver.stretch != 1.0}
+                    lost = {}
+                except ShardsLost as again:
+                    lost = {**{shard: cause for shard, cause in lost.items() if shard not in again.lost}, **again.lost}
 
     # -- the run ------------------------------------------------------------------------------------------------------
 
@@ -213,19 +306,34 @@ class Coordinator:
         """What was learned, after `rounds`: the results of every head's stages, or what a program hands back."""
         return heads.outcome() if isinstance(heads, Program) else [self.results[h] for h in range(len(heads))]
 
-    def rounds(self, heads: list[Head] | Program) -> Iterator[list[dict]]:
-        """Train all heads, yielding the new rows of the history after every round; `results` holds what was learned."""
+    def rounds(self, heads: list[Head] | Program, state: dict | None = None) -> Iterator[list[dict]]:
+        """Train all heads, yielding the new rows of the history after every round; `results` holds what was learned.
+
+        state : of an earlier run (see `recovery.state_of`) to go on from.
+        """
         try:
             if isinstance(heads, Program):
-                yield from heads.rounds(self)
+                yield from self._program(heads)
                 return
             groups = Counter(head.group for head in heads if head.group is not None)
+            self.finished = set() if state is None else restore(self, heads, state)
             self.open(len(heads), max(groups.values(), default=1))
             self.add(heads)
             while self.busy:
                 yield self.round_once()
         finally:
             self.close()
+
+    def _program(self, program: Program) -> Iterator[list[dict]]:
+        """Run a program; a shard lost outside a round takes along what the program kept there, so the program begins again."""
+        while True:
+            try:
+                yield from program.rounds(self)
+                return
+            except ShardsLost as loss:
+                self.drop(list(self.solvers))
+                self.waiting.clear()
+                self._recover(loss, self.pool.generation)
 
     def close(self) -> None:
         """End the threads."""
@@ -246,7 +354,13 @@ class Coordinator:
     def set_gates(self, gates: np.ndarray) -> None:
         """Other gates (n, J) for heads that are added from now on; no head may be at work."""
         self.problem.gates = gates
-        self.pool.call_all("set_gates", gates)
+        self.gates_changed = True
+        self._ask("set_gates", gates)
+
+    @property
+    def seconds(self) -> float:
+        """Since the start of the run, including the time before it was resumed."""
+        return self.seconds_before + time.perf_counter() - self.started
 
     @property
     def busy(self) -> bool:
@@ -258,6 +372,8 @@ class Coordinator:
         self.numbered += len(heads)
         parties: dict[Any, list] = {}
         for h, head in zip(numbers, heads, strict=True):
+            if h in self.finished:
+                continue
             parties.setdefault(("alone", h) if head.group is None else ("group", head.group), []).append((h, head))
         self.waiting.extend(parties.values())
         return numbers
@@ -287,7 +403,7 @@ class Coordinator:
             leader.absorb_members()
         rows = self._record(active)
         self._finish([h for h in active if self.solvers[h].done])
-        self.steps.update(self._steps([h for h in active if h in self.solvers and h not in self.restarted]))
+        self._step([h for h in active if h in self.solvers and h not in self.restarted])
         return rows
 
     def _admit(self) -> None:
@@ -302,18 +418,19 @@ class Coordinator:
             return
         heads = [head for _, head in chosen]
         masks = np.stack([(head.bounds > 0).astype(float) for head in heads])
-        diagonal = np.sum(self.pool.call_all("diagonals", masks), axis=0)
+        diagonal = np.sum(self._ask("diagonals", masks), axis=0)
         factors = self._scales(heads, masks, diagonal)
         # Entries of a kernel matrix are as wrong as the dtype of the statistics (and, in float32, the tables) make them.
         error = np.abs(diagonal) / np.maximum(masks.sum(axis=1), 1)[:, None]
         for family in self.problem.families:
             error[:, family.members] *= ROUND_OFF[np.dtype(self.problem.dtype_of(family.statistic)).name]
-        self.pool.call_all("add_heads", dict(chosen))
+        self._ask("add_heads", dict(chosen))
         groups: dict[int, list[int]] = {}
         for k, (h, head) in enumerate(chosen):
             spread = self.spread * factors[k][:, None]
             self.solvers[h] = HeadSolver(head, spread, self.plan.working_set, self.plan.new, factors[k] * error[k])
-            self.factors[h], self.steps[h], self.results[h] = factors[k], Step(), []
+            self.factors[h], self.steps[h] = factors[k], Step()
+            self.results.setdefault(h, [])
             if head.start is not None:
                 self.steps[h] = self._starting_step(self.solvers[h])
             if head.group is not None:
@@ -335,7 +452,7 @@ class Coordinator:
         curious = [h for h in self.peek if h in self.solvers and h not in done]
         watched = [h for h in done + curious if self.solvers[h].head.watch is not None]
         wanted = [(h, self.solvers[h].combination, np.sort(self.solvers[h].head.watch)) for h in watched]
-        values = self.pool.call_all("f_of", wanted) if wanted else []
+        values = self._ask("f_of", wanted) if wanted else []
         # Shards own ascending ranges of rows, so their parts join to the order of the sorted ids.
         held_out = {h: np.concatenate([part[k] for part in values]) for k, h in enumerate(watched)}
         for h, f in held_out.items():
@@ -349,7 +466,7 @@ class Coordinator:
             if not party.last_stage:
                 party.next_stage()
         self.restarted = {h for h in done if not self.solvers[h].done}
-        self.steps.update({h: Step() for h in self.restarted})
+        self.finished.update(h for h in done if h not in self.restarted)
         self.drop([h for h in done if h not in self.restarted])
 
     def _round(self, active: list[int], steps: dict[int, Step]) -> list[HeadSummary]:
@@ -385,9 +502,14 @@ class Coordinator:
                     stretch=solver.stretch,
                 )
             )
-            solver.stretch = 1.0
         called = time.perf_counter()
-        replies = self.pool.call_all("advance", request)
+        replies = self._advance(request)
+        for h in active:
+            self.solvers[h].stretch = 1.0
+            if steps[h] is self.steps.get(h):  # else it was a portion, and more is to come
+                self.steps[h] = Step()
+                for known in self.ahead.values():
+                    known.discard(h)
         self.shard_seconds = time.perf_counter() - called
         for reply in replies:
             self.store.add(reply.new_ids, reply.new_rows)
@@ -399,31 +521,22 @@ class Coordinator:
             return self.problem.n_rows
         return max((self.plan.working_set if solver.rounds == 0 else self.plan.new) // 2, 1)
 
-    def _steps(self, active: list[int]) -> dict[int, Step]:
-        """The next step of every head (and none for those that just began a stage). Several heads are solved side by side."""
-        steps = {h: self.steps[h] for h in self.restarted}
+    def _step(self, active: list[int]) -> None:
+        """Let every head take its next step; the changes are kept until the shards hear of them. Several heads are solved side by side."""
         sets = {h: self.solvers[h].next_working_set() for h in active}
-        steps.update({h: Step() for h, ids in sets.items() if len(ids) == 0})
-        moving = [h for h in active if len(sets[h])]
-        if not moving:
-            return steps
-        if len(moving) == 1:
-            h = moving[0]
-            self.blocks.gather(sets[h])
-            steps[h] = self.solvers[h].step(sets[h], self.blocks.of(h, sets[h], self._buffer(0, len(sets[h])), self.threads))
-            return steps
-        self.blocks.gather(np.unique(np.concatenate([sets[h] for h in moving])))
+        moving = sorted((h for h in active if len(sets[h])), key=lambda h: -len(sets[h]))  # longest first
+        self.blocks.gather(np.unique(np.concatenate([NO_IDS, *(sets[h] for h in moving)])))
 
-        def solve(worker_and_head: tuple[int, int]) -> Step:
-            worker, h = worker_and_head
-            block = self.blocks.of(h, sets[h], self._buffer(worker, len(sets[h])), self.one_thread)
-            return self.solvers[h].step(sets[h], block)
+        def solve(h: int, threads: RowThreads) -> None:
+            # A buffer belongs to the thread that uses it.
+            buffer = self._buffer(threading.get_ident(), len(sets[h]))
+            self.steps[h] = self.solvers[h].step(sets[h], self.blocks.of(h, sets[h], buffer, threads))
 
-        # Longest first; a buffer belongs to the thread that uses it.
-        order = sorted(moving, key=lambda h: -len(sets[h]))
-        found = self.heads_at_a_time.map(lambda h: solve((threading.get_ident(), h)), order)
-        steps.update(dict(zip(order, found, strict=True)))
-        return steps
+        if len(moving) == 1 or self.depth:  # blocks of ready-made matrices are fetched from shards, which may be lost in between
+            for h in moving:
+                solve(h, self.threads)
+        else:
+            list(self.heads_at_a_time.map(lambda h: solve(h, self.one_thread), moving))
 
     def _buffer(self, worker: int, q: int) -> np.ndarray:
         """(q, q) memory for a Hessian, one piece per thread: fresh pages would cost more than filling them."""
@@ -439,13 +552,13 @@ class Coordinator:
             if len(mine):
                 calls.append((shard, "stack_rows", (s, mine, ids)))
         # Ids are sorted and shards own contiguous ranges, so the parts come in order.
-        return np.concatenate(self.pool.call_some(calls))
+        return np.concatenate(self._ask_some(calls))
 
     # -- records ------------------------------------------------------------------------------------------------------
 
     def _record(self, active: list[int]) -> list[dict]:
         """One row of the history per head that took part in the round."""
-        seconds = time.perf_counter() - self.started
+        seconds = self.seconds
         rows = [
             {
                 "round": self.round,
@@ -459,6 +572,7 @@ class Coordinator:
                 "violation": solver.violation,
                 "support_vectors": int(np.count_nonzero(solver.a)),
                 "cached_columns": len(self.cache.slot),
+                "cache_hits": self.cache.hits,
                 "cache_capacity": self.cache.capacity,
                 "rows_per_shard": self.rows_per_shard,
                 "expected_peak_bytes": self.plan.expected_peak,

@@ -63,10 +63,6 @@ def fresh_products(shard: Shard, kernel: CombinedKernel, ids: np.ndarray, rows: 
     return kernel.columns(rows, ids).products({view: shard.rows[view] for view in kernel.views}, weights)
 
 
-def close_gate_kernel(shard: Shard) -> None:
-    shard.scratch.pop("gate kernel", None)
-
-
 # -- what runs in the coordinator -------------------------------------------------------------------------------------
 
 
@@ -75,22 +71,22 @@ class LinearScores:
     """Parameters (V (d, M), v0 (M,)) over the columns of a view, brought to spread one while they are learned."""
 
     view: Any
-    pool: Any = field(default=None, repr=False)
+    shards: Any = field(default=None, repr=False)
 
     def __getstate__(self) -> dict:
-        return {**vars(self), "pool": None}
+        return {**vars(self), "shards": None}
 
-    def open(self, pool: Any) -> None:
-        self.pool = pool
-        parts = pool.call_all("apply", column_moments, self.view)
+    def open(self, shards: Any) -> None:
+        self.shards = shards
+        parts = shards.apply(column_moments, self.view)
         n = sum(part[0] for part in parts)
         mean = np.sum([part[1] for part in parts], axis=0) / n
         spread = np.sqrt(np.maximum(np.sum([part[2] for part in parts], axis=0) / n - mean**2, 0.0))
         self.scale = 1.0 / np.where(spread > 1e-12 * np.maximum(np.abs(mean), 1e-300), spread, np.inf)
         self.center = mean
 
-    def close(self, pool: Any) -> None:
-        self.pool = None
+    def close(self, shards: Any) -> None:
+        self.shards = None
 
     def start(self, n_kernels: int, random: np.random.Generator) -> tuple[Any, np.ndarray]:
         V = random.normal(size=(len(self.scale), n_kernels)) / np.sqrt(max(np.count_nonzero(self.scale), 1))
@@ -100,11 +96,11 @@ class LinearScores:
         """Parameters for raw rows, and scores (n, M), of coefficients V for centred rows of spread one."""
         raw = V * self.scale[:, None]
         shift = v0 - self.center @ raw
-        return (raw, shift), np.concatenate(self.pool.call_all("apply", vector_products, self.view, raw)) + shift
+        return (raw, shift), np.concatenate(self.shards.apply(vector_products, self.view, raw)) + shift
 
     def direction(self, gradient: np.ndarray) -> tuple[Any, np.ndarray]:
         """The gradient in the parameters, and the change of the scores (n, M) along it."""
-        sums = np.sum(self.pool.call_all("apply", vector_sums, self.view, gradient), axis=0)
+        sums = np.sum(self.shards.apply(vector_sums, self.view, gradient), axis=0)
         total = gradient.sum(axis=0)
         return self._affine((sums - np.outer(self.center, total)) * self.scale[:, None], total)
 
@@ -119,20 +115,21 @@ class KernelScores:
 
     kernel: CombinedKernel
     n_rows: int
-    pool: Any = field(default=None, repr=False)
+    shards: Any = field(default=None, repr=False)
 
     def __getstate__(self) -> dict:
-        return {**vars(self), "pool": None}
+        return {**vars(self), "shards": None}
 
-    def open(self, pool: Any) -> None:
-        self.pool = pool
+    def open(self, shards: Any) -> None:
+        self.shards = shards
         if self.n_rows <= KEPT_ROWS:
             ids = np.arange(self.n_rows)
-            pool.call_all("apply", open_gate_kernel, self.kernel, ids, fetch_rows(pool, ids, self.kernel.vector_views))
+            shards.keep("gate kernel", open_gate_kernel, self.kernel, ids, fetch_rows(shards, ids, self.kernel.vector_views))
 
-    def close(self, pool: Any) -> None:
-        pool.call_all("apply", close_gate_kernel)
-        self.pool = None
+    def close(self, shards: Any) -> None:
+        if self.n_rows <= KEPT_ROWS:
+            shards.release("gate kernel")
+        self.shards = None
 
     def _scores(self, U: np.ndarray) -> np.ndarray:
         """(n, M) kernel matrix times U (n, M)."""
@@ -140,9 +137,9 @@ class KernelScores:
         if len(ids) == 0:
             return np.zeros_like(U)
         if self.n_rows <= KEPT_ROWS:
-            return np.concatenate(self.pool.call_all("apply", kept_products, ids, U[ids]))
-        rows = fetch_rows(self.pool, ids, self.kernel.vector_views)
-        return np.concatenate(self.pool.call_all("apply", fresh_products, self.kernel, ids, rows, U[ids]))
+            return np.concatenate(self.shards.apply(kept_products, ids, U[ids]))
+        rows = fetch_rows(self.shards, ids, self.kernel.vector_views)
+        return np.concatenate(self.shards.apply(fresh_products, self.kernel, ids, rows, U[ids]))
 
     def start(self, n_kernels: int, random: np.random.Generator) -> tuple[Any, np.ndarray]:
         U = np.zeros((self.n_rows, n_kernels))

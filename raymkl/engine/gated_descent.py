@@ -75,8 +75,10 @@ def softmax(scores: np.ndarray) -> np.ndarray:
     return values / values.sum(axis=1, keepdims=True)
 
 
-def entry_products(shard: Shard, h: int, spread: np.ndarray) -> np.ndarray:
-    """(own rows, E) sum_j a_j gate_e(j) k_e(j, i) of a head. spread : (E, R)."""
+def entry_products(shard: Shard, h: int, spread: np.ndarray) -> np.ndarray | None:
+    """(own rows, E) sum_j a_j gate_e(j) k_e(j, i) of a head; None when the shard does not know it. spread : (E, R)."""
+    if h not in shard.G:
+        return None
     return np.concatenate(shard.G[h], axis=1) @ spread.T
 
 
@@ -102,7 +104,7 @@ class GatedDescent(Program):
         coordinator.open(1)
         coordinator.blocks.share(2)  # every solve meets the same pairs
         random = np.random.default_rng(self.seed)
-        self.model.open(coordinator.pool)
+        self.model.open(coordinator)
         active = np.any([head.bounds > 0 for head in self.heads], axis=0).astype(float)
         self.scale = coordinator.normalisation(self.heads[0], active)
         for head in self.heads:
@@ -112,7 +114,7 @@ class GatedDescent(Program):
                 if best is None or found.result.certificate.primal < best.result.certificate.primal:
                     best = found
             self.found.append(best)
-        self.model.close(coordinator.pool)
+        self.model.close(coordinator)
 
     def outcome(self) -> list[Gating]:
         return self.found
@@ -193,7 +195,9 @@ class GatedDescent(Program):
         if result.certificate.primal > ceiling:
             return None
         # The shards forget a head with the next round; until then they have its sums.
-        parts = coordinator.pool.call_all("apply", entry_products, h, coordinator.spread * self.scale[:, None])
+        parts = coordinator.apply(entry_products, h, coordinator.spread * self.scale[:, None])
+        if any(part is None for part in parts):  # a shard was lost in between; the one in its place has never heard of the head
+            return (yield from self._evaluate(coordinator, head, parameters, scores, before, gap, ceiling))
         products = np.concatenate(parts)
         return _State(parameters, scores, gates, result, products if self.base_gates is None else products * self.base_gates)
 

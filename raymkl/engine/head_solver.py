@@ -103,7 +103,7 @@ class HeadSolver:
         size, new : rows of a working set, and how many of them may be new. round_off : (E,) error of a kernel value.
         """
         self.head, self.spread, self.size, self.new, self.round_off = head, spread, size, new, round_off
-        self.stage = 0
+        self.stage = head.stage
         self.stretch = 1.0  # what the shards are to multiply the dual variables by, once
         self._set_bounds()
         self.linear = head.loss.linear(head.targets)

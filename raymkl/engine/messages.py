@@ -25,6 +25,7 @@ class Head:
     start : dual variables (n,) and weights (E,) to begin with, or None. scale : (E,) normalisation factors that are known already.
     ceiling : give up as soon as the dual objective, and so the optimum, is above this.
     path : factors of the bounds, solved one after the other from where the last one ended (a path over C; ascending is best).
+    stage : where on the path to begin.
     watch : (k,) ids of rows whose f is wanted at the end of every stage of the path, e.g. the masked ones: held-out predictions.
     group : heads with the same group share one set of weights (quadratic terms summed over them); None stands alone.
     """
@@ -42,6 +43,7 @@ class Head:
     scale: np.ndarray | None = None
     ceiling: float = np.inf
     path: tuple[float, ...] = (1.0,)
+    stage: int = 0
     watch: np.ndarray | None = None
     group: int | None = None
 
@@ -77,7 +79,7 @@ class Problem:
 
     def pair_bytes(self, statistic: Any) -> int:
         """Bytes of a statistic in a cache, per pair of rows."""
-        return np.dtype(self.cell_dtype(statistic)).itemsize * statistic.depth
+        return statistic.pair_bytes(self.cell_dtype(statistic))
 
 
 @dataclass

@@ -19,6 +19,8 @@ ROWS_PER_THREAD = 1_000
 class LocalPool:
     """Shards over contiguous ranges of rows; every call goes to all of them and answers come back in their order."""
 
+    generation = 0  # threads of this process are never replaced
+
     def __init__(self, rows: dict, problem: Problem, num_shards: int | None = None):
         n = problem.n_rows
         if num_shards is None:
@@ -30,6 +32,9 @@ class LocalPool:
         self.executor = ThreadPoolExecutor(num_shards) if num_shards > 1 else None
         # Several threads calling BLAS at once would otherwise start threads of their own.
         self.limits = threadpool_limits(1) if num_shards > 1 else None
+
+    def load(self, shards: list[int]) -> None:
+        """Nothing to do: the rows are here."""
 
     def call_all(self, method: str, *arguments: Any) -> list:
         """Result of a shard method from every shard, in the order of the shards."""

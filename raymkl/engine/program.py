@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .coordinator import Coordinator
+    from .shard import Shard
 
 
 class Program:
@@ -25,3 +26,8 @@ class Program:
     def outcome(self) -> Any:
         """What was learned, once `rounds` is exhausted."""
         raise TypeError(f"{type(self).__name__} has no outcome")
+
+
+def forget(shard: Shard, name: str) -> None:
+    """Let go of what a function has left with a shard."""
+    shard.scratch.pop(name, None)

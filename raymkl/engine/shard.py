@@ -20,7 +20,7 @@ import pyarrow as pa
 from ..kernels.basis import Basis
 from ..kernels.families import NO_GATE
 from ..kernels.sparse import is_sparse
-from ..kernels.statistics import Matrices, SquaredDistance, empty_block
+from ..kernels.statistics import Matrices, SquaredDistance
 from ..kernels.store import StoreRows
 from ..optim.losses import slopes
 from ..optim.working_set import evenly_spaced, violators
@@ -57,6 +57,7 @@ class Shard:
         self.boxes: dict[int, _Box] = {}
         self.G: dict[int, list[np.ndarray]] = {}
         self.sent = np.zeros(self.n, bool)
+        self.last_reply: RoundReply | None = None
         self.scratch: dict[str, Any] = {}  # what functions that run here (see `apply`) keep between calls
 
     # -- setting up -------------------------------------------------------------------------------------------------
@@ -104,7 +105,7 @@ class Shard:
     def open(self, bases: list[Basis], capacity: int) -> None:
         """Take the bases of the families and reserve a cache of `capacity` columns (memory is touched only when used)."""
         self.bases = bases
-        self.cache = [empty_block(s, capacity, self.n, self.problem.cell_dtype(s)) if s.cacheable else None for s in self.statistics]
+        self.cache = [s.empty_block(capacity, self.n, self.problem.cell_dtype(s)) if s.cacheable else None for s in self.statistics]
 
     def matrix_sums(self, request: RoundRequest, ids: np.ndarray, slots: np.ndarray, masks: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """(H, R) sum_i sum_j masks[h, i] weights[h, j] basis_r(i, j) over own rows i and the given columns j, without gates.
@@ -135,12 +136,15 @@ class Shard:
     def drop_heads(self, numbers: list[int]) -> None:
         """Forget learning problems that are over."""
         for h in numbers:
-            del self.heads[h], self.a[h], self.boxes[h], self.G[h]
+            for kept in (self.heads, self.a, self.boxes, self.G):
+                kept.pop(h, None)  # a shard that replaces another one may never have heard of a head
 
     # -- a round ------------------------------------------------------------------------------------------------------
 
     def advance(self, request: RoundRequest) -> RoundReply:
-        """Cache the entering columns, apply the changes of every head, and report."""
+        """Cache the entering columns, apply the changes of every head, and report. A round asked for twice is done once."""
+        if self.last_reply is not None and self.last_reply.round == request.round:
+            return self.last_reply
         self.drop_heads(request.drop)
         self._enter(request)
         replies = [self._advance_head(part) for part in request.heads]
@@ -149,7 +153,8 @@ class Shard:
         local = local[~self.sent[local]]
         self.sent[local] = True
         movable = {view: array for view, array in self.rows.items() if self._travels(view)}
-        return RoundReply(request.round, replies, local + self.first, take(movable, local))
+        self.last_reply = RoundReply(request.round, replies, local + self.first, take(movable, local))
+        return self.last_reply
 
     def _travels(self, view: Any) -> bool:
         """Whether rows of a view are sent around; those of ready-made matrices stay where they are."""
@@ -173,9 +178,9 @@ class Shard:
         columns = statistic.prepare(request.rows, self.problem.dtype_of(statistic), self.centers)
         statistic.fill(columns, self.prepared[s], cache, slots)
         mine = np.flatnonzero((ids >= self.first) & (ids < self.first + self.n))
-        if len(mine):
+        if len(mine) and not statistic.reads_strings:
             # The statistic of a row with itself is known exactly; the pair formula only approximates it.
-            cache[slots[mine], ..., ids[mine] - self.first] = statistic.diagonal(columns.take(mine))
+            cache[slots[mine], ids[mine] - self.first] = statistic.diagonal(columns.take(mine))
 
     def _accumulate(self, basis: Basis, block: np.ndarray, slots: np.ndarray, weights: np.ndarray, out: np.ndarray) -> None:
         # Arrays out of Ray's object store are read-only, which compiled code counts as another type; copies of these two are tiny.
@@ -255,6 +260,42 @@ class Shard:
             rows = G[local]
             parts.append(rows if family.gate == NO_GATE else rows * self.gates[local, family.gate][:, None])
         return np.concatenate(parts, axis=1)
+
+    # -- taking the place of a lost shard -------------------------------------------------------------------------------
+
+    def ping(self) -> bool:
+        """Whether this process is alive; answered also while a round is being worked on."""
+        return True
+
+    def enter(self, request: RoundRequest) -> None:
+        """Compute columns that the caches of the other shards hold."""
+        self._enter(request)
+
+    def resume(self, states: dict[int, tuple[float, np.ndarray]]) -> None:
+        """Take over stages and dual variables of heads, by number: (scale of the bounds, a (n_total,))."""
+        for h, (scale, a) in states.items():
+            own = slice(self.first, self.first + self.n)
+            self.boxes[h] = _Box(self.heads[h], own, scale)
+            self.a[h] = np.array(a[own])
+
+    def rebuild(self, ids: np.ndarray, rows: dict, values: dict[int, np.ndarray]) -> None:
+        """Add the part of some columns to the gradients. ids : (k,). rows : their features. values : (k,) dual variables by head."""
+        request = RoundRequest(0, ids, np.arange(len(ids)), rows)
+        blocks = []
+        for s, statistic in enumerate(self.statistics):
+            if self.cache[s] is None:
+                blocks.append((self.prepared[s].array, ids))
+                continue
+            fresh = np.empty((len(ids), *self.cache[s].shape[1:]), self.cache[s].dtype)
+            self._fill(s, fresh, request)
+            blocks.append((fresh, np.arange(len(ids))))
+        for h, a in values.items():
+            for f, (family, basis) in enumerate(zip(self.problem.families, self.bases, strict=True)):
+                weights = a if family.gate == NO_GATE else a * self.problem.gates[ids, family.gate]
+                block, places = blocks[self.family_statistic[f]]
+                used = np.flatnonzero(weights)
+                if len(used):
+                    self._accumulate(basis, block, places[used], weights[used], self.G[h][f])
 
     # -- asked for now and then ---------------------------------------------------------------------------------------
 

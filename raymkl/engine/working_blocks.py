@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..kernels.families import NO_GATE
-from ..kernels.statistics import Matrices, empty_block, planes_of
+from ..kernels.statistics import Matrices
 from .caches import RowStore
 from .messages import Problem
 from .parallel import RowThreads
@@ -41,7 +41,8 @@ class WorkingBlocks:
         """Let heads share one square if it can hold every row there is."""
         item = sum(self.problem.pair_bytes(s) for s in self.statistics if not isinstance(s, Matrices))
         n = self.problem.n_rows
-        if n_heads > 1 and self.square is None and self.cached and n * n * item <= SQUARE_BYTES:
+        plain = not any(statistic.reads_strings for statistic in self.statistics)
+        if n_heads > 1 and self.square is None and self.cached and plain and n * n * item <= SQUARE_BYTES:
             self.square = _Square(n)
 
     def gather(self, ids: np.ndarray) -> None:
@@ -77,32 +78,28 @@ class WorkingBlocks:
         """(q, q) statistics of a working set; pairs that were in the previous working set are copied from there."""
         from ..kernels.compiled import copy_pairs, mirror
 
-        everything = np.arange(len(ids))
-        if previous is None and statistic.reads_strings:
-            stat = empty_block(statistic, len(ids), len(ids), self.problem.cell_dtype(statistic))
+        if statistic.reads_strings:
+            from .sequence_blocks import sequence_block
 
-            def compute_all(start: int, stop: int) -> None:
-                statistic.fill(prepared.take(slice(start, stop)), prepared, stat, everything[start:stop])
-
-            threads.split(len(ids), compute_all, cost=float(len(ids)) ** 2 * 100)
-        elif previous is None:
+            last = None if previous is None else (previous[0], previous[1][s])
+            return sequence_block(statistic, prepared, ids, last, self.problem.cell_dtype(statistic), threads)
+        if previous is None:
             stat = statistic.pairs(prepared, prepared)
         else:
             _, here, there = np.intersect1d(ids, previous[0], assume_unique=True, return_indices=True)
             new = np.setdiff1d(np.arange(len(ids)), here, assume_unique=True)
-            stat = empty_block(statistic, len(ids), len(ids), previous[1][s].dtype)
+            stat = np.empty((len(ids), len(ids)), previous[1][s].dtype)
 
             def compute(start: int, stop: int) -> None:
                 statistic.fill(prepared.take(new[start:stop]), prepared, stat, new[start:stop])
 
             def copy(start: int, stop: int) -> None:
-                for before, now in zip(planes_of(previous[1][s]), planes_of(stat), strict=True):
-                    copy_pairs(before, there[start:stop], there, now, here[start:stop], here)
-                    mirror(now, here[start:stop], new)
+                copy_pairs(previous[1][s], there[start:stop], there, stat, here[start:stop], here)
+                mirror(stat, here[start:stop], new)
 
             threads.split(len(new), compute, cost=float(len(new)) * len(ids) * 100)
             threads.split(len(here), copy, cost=float(len(here)) * len(ids))
-        stat[everything, ..., everything] = statistic.diagonal(prepared)
+        np.fill_diagonal(stat, statistic.diagonal(prepared))
         return stat
 
 
@@ -126,35 +123,30 @@ class _Square:
                 continue
             prepared = statistic.prepare(rows, blocks.problem.dtype_of(statistic), blocks.centers)
             if s not in self.values:  # memory is touched only where rows are
-                self.values[s] = empty_block(statistic, len(self.place), len(self.place), blocks.problem.cell_dtype(statistic))
+                self.values[s] = np.empty((len(self.place), len(self.place)), blocks.problem.dtype_of(statistic))
             values = self.values[s]
 
             def compute(start: int, stop: int, statistic=statistic, prepared=prepared, values=values) -> None:
                 for first in range(before + start, before + stop, SQUARE_ROWS):
                     part = slice(first, min(first + SQUARE_ROWS, before + stop))
                     found = statistic.pairs(prepared.take(part), prepared)
-                    for plane, numbers in zip(planes_of(values), planes_of(found), strict=True):
-                        plane[part, : len(self.ids)] = numbers
-                        plane[:before, part] = numbers[:, :before].T
+                    values[part, : len(self.ids)] = found
+                    values[:before, part] = found[:, :before].T
 
             blocks.threads.split(len(new), compute, cost=float(len(new)) * len(self.ids) * 100)
             own = np.arange(before, len(self.ids))
-            values[own, ..., own] = statistic.diagonal(prepared.take(slice(before, None)))
+            values[own, own] = statistic.diagonal(prepared.take(slice(before, None)))
 
     def block(self, s: int, ids: np.ndarray, threads: RowThreads) -> np.ndarray:
         from ..kernels.compiled import copy_pairs
 
         places, target = self.place[ids], np.arange(len(ids))
-        values = self.values[s]
-        stat = np.empty((len(ids), *values.shape[1:-1], len(ids)), values.dtype)
-        for source, plane in zip(planes_of(values), planes_of(stat), strict=True):
-            threads.split(
-                len(ids),
-                lambda start, stop, source=source, plane=plane: copy_pairs(
-                    source, places[start:stop], places, plane, target[start:stop], target
-                ),
-                cost=float(len(ids)) ** 2,
-            )
+        stat = np.empty((len(ids), len(ids)), self.values[s].dtype)
+        threads.split(
+            len(ids),
+            lambda start, stop: copy_pairs(self.values[s], places[start:stop], places, stat, target[start:stop], target),
+            cost=float(len(ids)) ** 2,
+        )
         return stat
 
 

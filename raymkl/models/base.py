@@ -19,7 +19,7 @@ from ..engine import Head, Problem, RayParams
 from ..engine.train import ENGINES, train
 from ..kernels.base import Kernel, Scaled
 from ..kernels.defaults import SCALE_DEPENDENT, default_bank, scales_apart
-from ..kernels.families import NO_GATE, group
+from ..kernels.families import NO_GATE, cell_dtypes, group
 from ..kernels.formulas import Linear, Precomputed
 from ..kernels.normalize import KINDS, gate_of_diagonal
 from ..kernels.views import view_of
@@ -127,7 +127,7 @@ class BaseMKL(ExplainMixin, BaseEstimator):
                 wide, narrow = repr(str(names[wide])), repr(str(names[narrow]))
             warnings.warn(
                 f"the columns of {'X' if key is None else f'view {view_of(key)!r}'} differ by orders of magnitude (column {wide} is "
-                f"{ratio:.2g} times as wide as column {narrow}), so distances and inner products hardly see the narrow ones; scale them "
+                f"{ratio:,.0f} times as wide as column {narrow}), so distances and inner products hardly see the narrow ones; scale them "
                 "first (sklearn.preprocessing.StandardScaler)",
                 UserWarning,
                 stacklevel=4,
@@ -161,19 +161,25 @@ class BaseMKL(ExplainMixin, BaseEstimator):
             wide=frozenset() if double or self.dtype != "auto" or self.normalize == "spherical" else self._wide(rows, families, heads),
             depths={key: array.shape[2] for key, array in rows.items() if getattr(array, "ndim", 2) == 3},
         )
-        problem.cells = {family.statistic: family.statistic.cell_dtype(rows, problem.dtype_of(family.statistic)) for family in families}
+        problem.cells = cell_dtypes(families, rows, problem.dtype_of)
         return problem, {key: _as_dtype(array, dtype) for key, array in rows.items()}, gate_of_entry
 
     def _train(self, rows: dict, kernels: list[Kernel], heads: list[Head]) -> None:
         """Hand the problem to the engine and keep what it learned."""
         problem, working, gate_of_entry = self._describe(rows, kernels, heads)
         trained = train(working, problem, heads, self.engine, self.ray_params, _Reporter() if self.verbose else None)
-        self.history_ = trained.history
-        self._engine_used = trained.engine
+        self._keep_run(trained)
         results = [stages[-1] for stages in trained.results]
         self._keep(results, gate_of_entry)
         self._keep_support(rows, problem.gates)
         self._warn_if_short(results)
+
+    def _keep_run(self, trained: Any) -> None:
+        """What is known of the run as such."""
+        self.history_ = trained.history
+        self.shard_failures_ = trained.failures
+        self.resumed_from_ = trained.resumed_from
+        self._engine_used = trained.engine
 
     @staticmethod
     def _wide(rows: dict, families: list, heads: list[Head]) -> frozenset:
@@ -325,6 +331,9 @@ class _Reporter:
         self.last = -np.inf
 
     def __call__(self, row: dict) -> None:
+        if "message" in row:
+            print(f"[raymkl] {row['message']}", file=sys.stderr)
+            return
         if self.last == -np.inf:
             print(
                 f"[raymkl] memory plan: {row['rows_per_shard']} rows per shard, {row['cache_capacity']} columns cached, "

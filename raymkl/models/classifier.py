@@ -74,6 +74,7 @@ class MKLClassifier(ClassifierMixin, BaseMKL):
     duality_gap_, primal_objective_, dual_objective_ : float for two classes or shared weights (of all classes together), else
         (n_classes,).
     n_iter_ : int, rounds. converged_ : bool. history_ : list of dicts, one per round and class.
+    shard_failures_ : int, shards that were lost and replaced. resumed_from_ : round of the checkpoint that the fit began with, or None.
     kernels_ : the kernels that were learned over.
 
     Examples

@@ -8,7 +8,7 @@ A model with several entries per kernel (one per cluster, say) adds up the entri
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -100,18 +100,18 @@ def entry_contributions(
     used = np.flatnonzero(np.abs(weights).max(axis=0) > 0)
     if len(used) == 0 or coefficients.shape[1] == 0 or n == 0:
         return total
-    families = group([kernels[e] for e in used], [NO_GATE if gate_of_entry is None else gate_of_entry[e] for e in used])
-    parts = [_FamilyPart(family, coefficients, support_rows, support_gates) for family in families]
-    step = max(1, BLOCK_BYTES // (8 * coefficients.shape[1]))
+    own_gate = {e: NO_GATE if gate_of_entry is None else gate_of_entry[e] for e in used}
+    parts = _parts([kernels[e] for e in used], used, own_gate, coefficients, support_rows, support_gates)
+    step = max(1, BLOCK_BYTES // (8 * coefficients.shape[1] * max(part.family.statistic.depth for part in parts)))
 
     def block(start: int) -> None:
         own = slice(start, min(start + step, n))
         block_rows = take(rows, own)
         for part in parts:
-            members, gate = used[part.family.members], part.family.gate
-            row_gate = 1.0 if gate == NO_GATE else gates[own, gate][:, None]
-            for values, member in zip(part.sums(block_rows), members, strict=True):
-                total[own, :, member] = values * row_gate * weights[:, member]
+            for entries, sums in part.sums(block_rows):
+                for position, e in enumerate(entries):
+                    row_gate = 1.0 if own_gate[e] == NO_GATE else gates[own, own_gate[e]][:, None]
+                    total[own, :, e] = sums[:, position] * row_gate * weights[:, e]
 
     starts = range(0, n, step)
     workers = min(os.cpu_count() or 1, len(starts))
@@ -123,25 +123,46 @@ def entry_contributions(
     return total
 
 
-class _FamilyPart:
-    """Sums over support vectors of the kernels of one family, whose pair statistic is computed once for all of them."""
+def _parts(kernels, entries, own_gate, coefficients, support_rows, support_gates) -> list[_Part]:
+    """One part per statistic. Entries that are the same kernel under different gates share its values."""
+    gated: dict[tuple, np.ndarray] = {}
+    parts = []
+    centers = row_centers(support_rows)
+    for family in group(kernels, None, join=True):
+        sharing: dict[Kernel, list[int]] = {}
+        for position, kernel in enumerate(family.kernels):
+            sharing.setdefault(kernel, []).append(position)
+        jobs = []
+        for positions in sharing.values():
+            own = [int(entries[family.members[position]]) for position in positions]
+            key = tuple(own_gate[e] for e in own)
+            if key not in gated:
+                factors = [1.0 if gate == NO_GATE else support_gates[:, gate] for gate in key]
+                gated[key] = np.concatenate([coefficients * factor for factor in factors]).T.copy()
+            jobs.append((positions[0], own, gated[key]))
+        parts.append(_Part(family, jobs, support_rows, centers))
+    return parts
 
-    def __init__(self, family: Family, coefficients: np.ndarray, support_rows: dict, support_gates: np.ndarray | None):
-        self.family = family
-        gate = 1.0 if family.gate == NO_GATE else support_gates[:, family.gate]
-        self.coefficients = np.ascontiguousarray((coefficients * gate).T)
-        if not isinstance(family.statistic, Matrices):
-            self.centers = row_centers(support_rows)
-            self.support = family.statistic.prepare(support_rows, centers=self.centers)
 
-    def sums(self, rows: dict):
-        """Yields, kernel after kernel, (n, H) sum_j coefficients[h, j] k(x, x_j) for a block of rows."""
+class _Part:
+    """Sums over support vectors of the kernels over one statistic, which is computed once for all of them.
+
+    jobs : per kernel its position in the family, its entries, and (S, entries * H) coefficients with the gates of the support vectors.
+    """
+
+    def __init__(self, family: Family, jobs: list[tuple[int, list[int], np.ndarray]], support_rows: dict, centers: dict):
+        self.family, self.jobs, self.centers = family, jobs, centers
+        self.is_stack = isinstance(family.statistic, Matrices)
+        self.support = None if self.is_stack else family.statistic.prepare(support_rows, centers=centers)
+
+    def sums(self, rows: dict) -> Iterator[tuple[list[int], np.ndarray]]:
+        """Yields, kernel after kernel, its entries and (n, entries, H) sum_j coefficients[h, j] gate(j) k(x, x_j) for a block of rows."""
         statistic = self.family.statistic
-        if isinstance(statistic, Matrices):
-            stack = rows[statistic.view]
-            for kernel in self.family.kernels:
-                yield np.asarray(stack[:, :, kernel.index], np.float64) @ self.coefficients
-            return
-        pairs = statistic.pairs(statistic.prepare(rows, centers=self.centers), self.support)
-        for kernel in self.family.kernels:
-            yield np.asarray(kernel.profile(pairs), np.float64) @ self.coefficients
+        pairs = None if self.is_stack else statistic.pairs(statistic.prepare(rows, centers=self.centers), self.support)
+        for position, entries, coefficients in self.jobs:
+            if self.is_stack:
+                values = rows[statistic.view][:, :, self.family.kernels[position].index]
+            else:
+                values = self.family.values(position, pairs)
+            sums = np.asarray(values, np.float64) @ coefficients
+            yield entries, sums.reshape(len(sums), len(entries), -1)

@@ -11,6 +11,7 @@ from sklearn.utils.validation import validate_data
 
 from ..kernels.base import Kernel, check_non_negative
 from ..kernels.formulas import Precomputed
+from ..kernels.sequences import looks_like_strings, select_strings
 from ..kernels.statistics import Matrices
 from ..kernels.store import KernelStore, StoreRows, is_store
 from ..kernels.views import is_dict, is_frame, is_table, n_rows, select, view_of
@@ -38,6 +39,8 @@ def check_container(estimator: Any, X: Any, reset: bool) -> Any:
         if len(X) == 0:
             raise ValueError("X has 0 rows; at least one example is needed")
         return X
+    if looks_like_strings(X) or (getattr(X, "dtype", None) == object and _reads_strings(estimator)):
+        return _check_strings(estimator, X, reset)
     array = validate_data(
         estimator,
         X,
@@ -50,6 +53,24 @@ def check_container(estimator: Any, X: Any, reset: bool) -> Any:
     return array
 
 
+def _reads_strings(estimator: Any) -> bool:
+    """Whether one of the kernels of an estimator reads strings."""
+    kernels = estimator.kernels if isinstance(estimator.kernels, list | tuple) else [estimator.kernels]
+    return any(isinstance(kernel, Kernel) and kernel.string_views() for kernel in kernels)
+
+
+def _check_strings(estimator: Any, X: Any, reset: bool) -> Any:
+    """A plain container of strings. It has no number of features: as in scikit-learn, `n_features_in_` is then not set."""
+    if not _reads_strings(estimator):
+        raise ValueError("X holds strings, but none of the kernels reads strings; see raymkl.kernels.Spectrum and WeightedDegree")
+    if reset:
+        for name in ("n_features_in_", "feature_names_in_"):
+            vars(estimator).pop(name, None)
+    elif hasattr(estimator, "feature_names_in_"):
+        raise ValueError(f"X is a plain list of strings; the model was fitted to the columns {list(estimator.feature_names_in_)!r}")
+    return X
+
+
 def _width(X: Any) -> int:
     if is_table(X):
         return X.num_columns
@@ -57,13 +78,19 @@ def _width(X: Any) -> int:
 
 
 def rows_of(X: Any, kernels: list[Kernel]) -> dict:
-    """Rows by view key for all views that the kernels read: checked, numeric, finite."""
-    rows = {}
+    """Rows by view key for all views that the kernels read: checked; numbers are finite, strings are packed (see `sequences`)."""
+    rows, readers = {}, {}
     for kernel in kernels:
+        strings = kernel.string_views()
         for key in kernel.views:
             if key not in rows:
-                rows[key] = _numeric(select(X, view_of(key)), key)
+                readers[key] = (kernel, key in strings)
+                rows[key] = select_strings(X, view_of(key), kernel) if key in strings else _numeric(select(X, view_of(key)), key)
+            elif readers[key][1] != (key in strings):
+                where = "X" if key is None else f"view {view_of(key)!r} of X"
+                raise ValueError(f"{readers[key][0]!r} and {kernel!r} both read {where}, one as strings and one as numbers; give them views")
         check_non_negative({key: rows[key] for key in kernel.histogram_views()}, kernel)
+        kernel.check_rows(rows)
     lengths = {key: array.shape[0] for key, array in rows.items()}
     if len(set(lengths.values())) > 1:
         raise ValueError(f"the views of X have different numbers of rows: {lengths}")

@@ -7,35 +7,103 @@ settings that differ in anything else need blocks of their own.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Hashable
+from numbers import Real
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
+from sklearn.model_selection import check_cv
 
-from ..kernels.views import subset
+from ..kernels.base import Kernel
+from ..kernels.views import n_rows, subset
 from ..models.base import BaseMKL
 
 
-def learns_by_heads(estimator: Any) -> bool:
-    """Whether folds of this estimator can be heads: it knows how, and nothing but weights and constants is learned from the rows."""
-    return isinstance(estimator, BaseMKL) and hasattr(estimator, "_fold") and getattr(estimator, "kernels", None) is not None
+def knows_heads(estimator: Any) -> bool:
+    """Whether this kind of estimator can state its folds as heads."""
+    return isinstance(estimator, BaseMKL) and hasattr(estimator, "_fold")
+
+
+def learns_by_heads(estimator: Any, setting: dict | None = None) -> bool:
+    """Whether folds with a setting can be heads: nothing but weights and constants may be learned from the rows.
+
+    kernels=None is a bank made from the training rows, and so one of its own for every fold.
+    """
+    return knows_heads(estimator) and {"kernels": estimator.kernels, **(setting or {})}["kernels"] is not None
+
+
+def splits_of(cv: Any, X: Any, y: Any, groups: Any, classifier: bool) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(train, test) row numbers of every fold; cv as in scikit-learn, its parts may be masks."""
+    index = np.arange(n_rows(X))
+    # Splitters count the rows of X, which they can do with everything that has a shape.
+    parts = check_cv(cv, y, classifier=classifier).split(X if hasattr(X, "shape") else index, y, groups)
+    splits = [(index[_as_index(train)], index[_as_index(test)]) for train, test in parts]
+    if not splits:
+        raise ValueError("cv gave no splits; at least one is needed")
+    for fold, (train, test) in enumerate(splits):
+        if len(train) == 0 or len(test) == 0:
+            raise ValueError(f"fold {fold} of cv has {len(train)} training and {len(test)} test rows; both must be there")
+    return splits
+
+
+def _as_index(part: Any) -> np.ndarray:
+    part = np.asarray(part)
+    return part if part.dtype.kind in "biu" else part.astype(np.int64)
+
+
+def are_masks(splits: list[tuple[np.ndarray, np.ndarray]]) -> bool:
+    """Whether training rows are sets: a row that is drawn twice counts twice, which a mask cannot say."""
+    return all(len(np.unique(train)) == len(train) for train, _ in splits)
 
 
 def key_of(value: Any) -> Hashable:
-    """Something to tell values of a parameter apart; lists of kernels are told apart as objects."""
-    return value if isinstance(value, str | int | float | bool | type(None)) else id(value)
+    """Something to tell values of a parameter apart; what is neither plain, a kernel nor a collection is told apart as an object."""
+    if isinstance(value, str | bool | type(None) | Kernel):
+        return value
+    if isinstance(value, Real):
+        return float(value)
+    if isinstance(value, list | tuple):
+        return tuple(map(key_of, value))
+    if isinstance(value, dict):
+        return tuple((key_of(k), key_of(v)) for k, v in value.items())
+    return id(value)
+
+
+def wide_norm(estimator: Any, setting: dict) -> bool:
+    """p > 2 asks for more precise statistics, see models.base; such settings have blocks of their own."""
+    p = setting.get("p", getattr(estimator, "p", 2.0))
+    return isinstance(p, Real) and bool(p > 2)
+
+
+def blocks_key(estimator: Any, setting: dict) -> Hashable:
+    """Settings with the same key can share one set of kernel blocks (all, where there are none to share)."""
+    if not knows_heads(estimator):
+        return ()
+    other = tuple((name, key_of(value)) for name, value in sorted(setting.items()) if name not in estimator._head_params)
+    return other, wide_norm(estimator, setting)
 
 
 def blocks_of(estimator: Any, settings: list[dict]) -> list[list[int]]:
     """Positions of the settings that can share one set of kernel blocks."""
     found: dict[Hashable, list[int]] = {}
     for position, setting in enumerate(settings):
-        other = [(name, key_of(value)) for name, value in sorted(setting.items()) if name not in estimator._head_params]
-        # p > 2 asks for more precise statistics, see models.base.
-        wide = bool(setting.get("p", estimator.p) > 2) if isinstance(setting.get("p", estimator.p), int | float) else False
-        found.setdefault((tuple(other), wide), []).append(position)
+        found.setdefault(blocks_key(estimator, setting), []).append(position)
     return list(found.values())
+
+
+def template_of(estimator: Any, setting: dict) -> Any:
+    """The estimator with those parameters of a setting that decide about its blocks."""
+    common = {name: value for name, value in setting.items() if name not in estimator._head_params}
+    if wide_norm(estimator, setting):
+        common["p"] = setting.get("p", estimator.p)
+    return clone(estimator).set_params(**clone(common, safe=False))
+
+
+def of_heads(estimator: Any, setting: dict) -> dict:
+    """The part of a setting that heads over the same blocks can differ in."""
+    return {name: value for name, value in setting.items() if name in estimator._head_params}
 
 
 def paths_of(settings: list[dict], positions: list[int], default: float) -> list[list[int]]:
@@ -53,14 +121,18 @@ class Folds:
     def __init__(self, estimator: BaseMKL, X: Any, y: Any, splits: list[tuple[np.ndarray, np.ndarray]], sample_weight: Any = None):
         """estimator : with the parameters that all heads have in common; X is read and checked here."""
         estimator._check_params()
+        if y is None and is_classifier(estimator):
+            raise ValueError("requires y to be passed, but the target y is None")
         self.estimator, self.splits = estimator, splits
         self.X, self.y = X, np.asarray(y)
-        self.sample_weight = None if sample_weight is None else np.asarray(sample_weight, float)
         _, self.rows, self.kernels = estimator._read(X, reset=True)
         n = next(iter(self.rows.values())).shape[0]
         if len(self.y) != n:
             raise ValueError(f"X and y have different lengths: X has {n} rows, y has {len(self.y)}")
-        self.tests: dict[int, tuple] = {}
+        self.sample_weight = None if sample_weight is None else np.asarray(sample_weight, float)
+        if self.sample_weight is not None and self.sample_weight.shape != (n,):
+            raise ValueError(f"sample_weight must have one number for each of the {n} rows, got shape {self.sample_weight.shape}")
+        self.tests: dict[tuple, tuple] = {}
 
     def heads(self, setting: dict, fold: int, path: tuple[float, ...], watch_all: bool = False) -> tuple[list, Any]:
         """Heads of one fold with a setting (without C) and a path over C, and the maker of what is to be scored."""
@@ -90,10 +162,36 @@ class Folds:
         return scorer(held_out.with_values(values), X, y, **more)
 
 
+class FoldByFold:
+    """Folds of any estimator, each with rows of its own: for estimators that cannot learn by heads."""
+
+    def __init__(self, estimator: Any, X: Any, y: Any, splits: list[tuple[np.ndarray, np.ndarray]], sample_weight: Any = None):
+        self.X, self.y, self.splits = X, None if y is None else np.asarray(y), splits
+        self.sample_weight = None if sample_weight is None else np.asarray(sample_weight, float)
+        tags = getattr(estimator, "__sklearn_tags__", None)
+        self.pairwise = tags is not None and tags().input_tags.pairwise
+
+    def rows(self, fold: int, part: str) -> tuple[Any, np.ndarray | None]:
+        """X and y of a fold's training or test rows."""
+        train, test = self.splits[fold]
+        index = test if part == "test" else train
+        X = np.asarray(self.X)[np.ix_(index, train)] if self.pairwise else subset(self.X, index)
+        return X, None if self.y is None else self.y[index]
+
+    def fit(self, model: Any, fold: int) -> Any:
+        """The model fitted to a fold's training rows."""
+        more = {} if self.sample_weight is None else {"sample_weight": self.sample_weight[self.splits[fold][0]]}
+        return model.fit(*self.rows(fold, "train"), **more)
+
+    def score(self, scorer: Any, model: Any, fold: int, part: str = "test") -> Any:
+        """Score of a fitted model on a fold's test or training rows."""
+        index = self.splits[fold][part == "test"]
+        more = {"sample_weight": self.sample_weight[index]} if self.sample_weight is not None and accepts_weights(scorer) else {}
+        return scorer(model, *self.rows(fold, part), **more)
+
+
 def accepts_weights(scorer: Any) -> bool:
     """Whether a scorer takes `sample_weight`."""
     if hasattr(scorer, "_accept_sample_weight"):
         return bool(scorer._accept_sample_weight())
-    import inspect
-
     return "sample_weight" in inspect.signature(scorer).parameters

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from scipy.stats import rankdata
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning, FitFailedWarning
-from sklearn.metrics import check_scoring, get_scorer
-from sklearn.model_selection import ParameterGrid, check_cv
+from sklearn.model_selection import ParameterGrid
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from ..engine.train import train
-from ..kernels.views import n_rows, subset
-from .folds import Folds, accepts_weights, blocks_of, learns_by_heads, paths_of
+from ..metrics import scorer as scorer_of
+from .folds import FoldByFold, Folds, are_masks, blocks_of, learns_by_heads, of_heads, paths_of, splits_of, template_of
 
 
 def _best_has(name: str):
@@ -40,9 +40,9 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
         E.g. `{"C": [0.1, 1, 10], "p": [1, 4/3, 2]}`.
     cv : int, splitter or iterable of (train, test)
     scoring : str, callable, list or dict of them, or None for the estimator's own score
-        Anything that needs `decision_function` or `predict`.
-    refit : bool or name of a score
-        Fit the best setting on all rows (`best_estimator_`).
+        Anything that needs `decision_function` or `predict`; besides scikit-learn's names those in `raymkl.metrics.SCORERS`.
+    refit : bool, name of a score, or callable
+        Fit the best setting on all rows (`best_estimator_`). A callable gets `cv_results_` and returns the position of the best one.
     error_score : number or "raise"
         Score of a fold that could not be fitted or scored.
     return_train_score : bool
@@ -100,20 +100,15 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
         """Score all settings and, with `refit`, fit the best one. groups (n,) go to the splitter, sample_weight (n,) to fit and score."""
         settings = self._settings()
         scorers, main = self._scorers()
-        if self.error_score != "raise" and not isinstance(self.error_score, int | float):
+        if self.error_score != "raise" and not isinstance(self.error_score, Real):
             raise ValueError(f'error_score must be a number or "raise", got {self.error_score!r}')
-        splitter = check_cv(self.cv, y, classifier=is_classifier(self.estimator))
-        index = np.arange(n_rows(X))
-        splits = [(np.asarray(a), np.asarray(b)) for a, b in splitter.split(index, y, groups)]
-        if not splits:
-            raise ValueError("cv gave no splits; at least one is needed")
+        splits = splits_of(self.cv, X, y, groups, is_classifier(self.estimator))
         self.n_splits_ = len(splits)
         out: list[list[dict]] = [[{} for _ in splits] for _ in settings]
-        if learns_by_heads(self.estimator):
-            for positions in blocks_of(self.estimator, settings):
-                self._by_heads(X, y, sample_weight, settings, positions, splits, scorers, out)
-        else:
-            self._one_by_one(X, y, sample_weight, settings, splits, scorers, out)
+        for positions in blocks_of(self.estimator, settings):
+            together = learns_by_heads(self.estimator, settings[positions[0]]) and are_masks(splits)
+            score = self._by_heads if together else self._one_by_one
+            score(X, y, sample_weight, settings, positions, splits, scorers, out)
         self.cv_results_ = self._results(settings, out, scorers)
         self._choose(settings, main)
         if self.refit:
@@ -143,32 +138,44 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
         scoring = self.scoring
         self.multimetric_ = not (scoring is None or isinstance(scoring, str) or callable(scoring))
         if not self.multimetric_:
-            return {"score": check_scoring(self.estimator, scoring)}, "score"
+            return {"score": scorer_of(scoring, self.estimator)}, "score"
         named = dict(scoring) if isinstance(scoring, Mapping) else {name: name for name in scoring}
         if not named:
             raise ValueError("scoring is empty; name at least one score")
-        scorers = {name: get_scorer(one) if isinstance(one, str) else one for name, one in named.items()}
+        scorers = {name: scorer_of(one, self.estimator) for name, one in named.items()}
+        if callable(self.refit):
+            return scorers, next(iter(scorers))
         if self.refit is True or (self.refit and self.refit not in scorers):
-            raise ValueError(f"with several scores refit must be one of {', '.join(scorers)} or False, got {self.refit!r}")
+            raise ValueError(f"with several scores refit must be one of {', '.join(scorers)}, a callable or False, got {self.refit!r}")
         return scorers, self.refit or next(iter(scorers))
 
     def _by_heads(self, X, y, sample_weight, settings, positions, splits, scorers, out) -> None:
         """Settings that share one set of blocks, trained together."""
         started = time.time()
-        common = {k: v for k, v in settings[positions[0]].items() if k not in self.estimator._head_params}
-        template = clone(self.estimator).set_params(**clone(common, safe=False))
-        folds = Folds(template, X, y, splits, sample_weight)
+        everywhere = range(len(splits))
+        try:
+            template = template_of(self.estimator, settings[positions[0]])
+            folds = Folds(template, X, y, splits, sample_weight)
+        except (TypeError, ValueError) as error:
+            self._failed(positions, everywhere, error, scorers, out)
+            return
+        fine = []
+        for position in positions:
+            try:
+                clone(template).set_params(**of_heads(template, settings[position]))._check_params()
+                fine.append(position)
+            except (TypeError, ValueError) as error:
+                self._failed([position], everywhere, error, scorers, out)
         heads, parties = [], []
-        for path in paths_of(settings, positions, self.estimator.C):
-            changing = {k: v for k, v in settings[path[0]].items() if k in self.estimator._head_params and k != "C"}
-            for fold in range(len(splits)):
+        for path in paths_of(settings, fine, template.C):
+            changing = of_heads(template, settings[path[0]])
+            changing.pop("C", None)
+            bounds = tuple(float(settings[position].get("C", template.C)) for position in path)
+            for fold in everywhere:
                 try:
-                    values = [settings[position].get("C", self.estimator.C) for position in path]
-                    for value in values:
-                        clone(template).set_params(C=value)._check_params()
-                    more, held_out = folds.heads(changing, fold, tuple(float(value) for value in values), self.return_train_score)
+                    more, held_out = folds.heads(changing, fold, bounds, self.return_train_score)
                 except ValueError as error:
-                    self._failed(path, fold, error, scorers, out)
+                    self._failed(path, [fold], error, scorers, out)
                     continue
                 for head in more:
                     head.group = None if head.group is None else len(parties)
@@ -203,34 +210,22 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
                 record[f"{part}_{name}"] = self._safely(lambda s=scorer, v=own, p=part: folds.score(s, held_out, v, fold, p))
         record["score_time"] = time.time() - started
 
-    def _one_by_one(self, X, y, sample_weight, settings, splits, scorers, out) -> None:
+    def _one_by_one(self, X, y, sample_weight, settings, positions, splits, scorers, out) -> None:
         """Estimators whose folds are no heads: fitted and scored fold by fold."""
-        y = np.asarray(y) if y is not None else None
-        tags = getattr(self.estimator, "__sklearn_tags__", None)
-        pairwise = tags is not None and tags().input_tags.pairwise
-        weights = None if sample_weight is None else np.asarray(sample_weight)
-        for fold, (train_rows, test_rows) in enumerate(splits):
-            if pairwise:
-                parts = {name: np.asarray(X)[np.ix_(rows, train_rows)] for name, rows in (("train", train_rows), ("test", test_rows))}
-            else:
-                parts = {"train": subset(X, train_rows), "test": subset(X, test_rows)}
-            labels = {"train": y[train_rows], "test": y[test_rows]}
-            for position, setting in enumerate(settings):
+        folds = FoldByFold(self.estimator, X, y, splits, sample_weight)
+        for fold in range(len(splits)):
+            for position in positions:
                 started = time.time()
-                model = clone(self.estimator).set_params(**clone(setting, safe=False))
                 try:
-                    model.fit(parts["train"], labels["train"], **({} if weights is None else {"sample_weight": weights[train_rows]}))
+                    model = folds.fit(clone(self.estimator).set_params(**clone(settings[position], safe=False)), fold)
                 except Exception as error:  # the user's estimator may raise anything; error_score decides
-                    self._failed([position], fold, error, scorers, out)
+                    self._failed([position], [fold], error, scorers, out)
                     continue
                 record = out[position][fold] = {"fit_time": time.time() - started}
                 started = time.time()
-                for part, rows in (("test", test_rows), ("train", train_rows))[: 1 + self.return_train_score]:
+                for part in ("test", "train") if self.return_train_score else ("test",):
                     for name, scorer in scorers.items():
-                        more = {"sample_weight": weights[rows]} if weights is not None and accepts_weights(scorer) else {}
-                        record[f"{part}_{name}"] = self._safely(
-                            lambda s=scorer, m=model, p=part, k=more: s(m, parts[p], labels[p], **k)  # noqa: B023 - called at once
-                        )
+                        record[f"{part}_{name}"] = self._safely(lambda s=scorer, m=model, f=fold, p=part: folds.score(s, m, f, p))
                 record["score_time"] = time.time() - started
 
     def _safely(self, score: Any) -> float:
@@ -243,14 +238,15 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
             return float(self.error_score)
         return float(value)
 
-    def _failed(self, positions: list[int], fold: int, error: Exception, scorers: dict, out: list) -> None:
+    def _failed(self, positions: list[int], in_folds: Iterable[int], error: Exception, scorers: dict, out: list) -> None:
+        """Settings that cannot be fitted in some folds get the error_score there."""
         if self.error_score == "raise":
             raise error
-        warnings.warn(f"fold {fold} could not be fitted, its score is set to {self.error_score}: {error}", FitFailedWarning, stacklevel=4)
         parts = ("test", "train") if self.return_train_score else ("test",)
-        for position in positions:
-            scores = {f"{part}_{name}": float(self.error_score) for part in parts for name in scorers}
-            out[position][fold] = {"fit_time": 0.0, "score_time": 0.0, "failed": str(error), **scores}
+        for fold in in_folds:
+            for position in positions:
+                scores = {f"{part}_{name}": float(self.error_score) for part in parts for name in scorers}
+                out[position][fold] = {"fit_time": 0.0, "score_time": 0.0, "failed": str(error), **scores}
 
     # -- results ------------------------------------------------------------------------------------------------------
 
@@ -258,6 +254,13 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
         errors = [record["failed"] for folds in out for record in folds if "failed" in record]
         if len(errors) == len(settings) * self.n_splits_:
             raise ValueError(f"all {len(errors)} fits failed; the first one said: {errors[0]}")
+        if errors:
+            warnings.warn(
+                f"{len(errors)} of {len(settings) * self.n_splits_} fits failed, their score is set to {self.error_score}; "
+                f"what they said: {'; '.join(dict.fromkeys(errors))}",
+                FitFailedWarning,
+                stacklevel=3,
+            )
         results: dict[str, Any] = {}
         for name in ("fit_time", "score_time"):
             times = np.array([[record[name] for record in folds] for folds in out])
@@ -285,9 +288,16 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
     def _choose(self, settings: list[dict], main: str) -> None:
         if self.multimetric_ and not self.refit:
             return
-        self.best_index_ = int(self.cv_results_[f"rank_test_{main}"].argmin())
-        self.best_score_ = float(self.cv_results_[f"mean_test_{main}"][self.best_index_])
+        if callable(self.refit):
+            best = self.refit(self.cv_results_)
+            if not isinstance(best, Integral) or not 0 <= best < len(settings):
+                raise ValueError(f"refit must return a position in 0..{len(settings) - 1}, got {best!r}")
+            self.best_index_ = int(best)
+        else:
+            self.best_index_ = int(self.cv_results_[f"rank_test_{main}"].argmin())
         self.best_params_ = settings[self.best_index_]
+        if not (callable(self.refit) and self.multimetric_):
+            self.best_score_ = float(self.cv_results_[f"mean_test_{main}"][self.best_index_])
 
     # -- the best estimator ---------------------------------------------------------------------------------------------
 
@@ -317,5 +327,7 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
     def score(self, X: Any, y: Any = None) -> float:
         """Score of the best estimator, by the scorer that chose it."""
         check_is_fitted(self, "best_estimator_")
+        if self.multimetric_ and callable(self.refit):
+            raise ValueError(f"with a callable refit none of the scores {list(self.scorer_)} is the main one; use scorer_[name]")
         scorer = self.scorer_[self.refit] if self.multimetric_ else self.scorer_
         return float(scorer(self.best_estimator_, X, y))

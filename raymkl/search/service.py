@@ -11,20 +11,23 @@ import threading
 import time
 from collections import deque
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 
 from ..engine.coordinator import Coordinator
+from ..engine.failures import FailurePolicy
 from ..engine.pools import LocalPool
-from .folds import Folds, blocks_of, key_of
+from .folds import Folds, blocks_key, learns_by_heads, of_heads, template_of
 
 # Reports a trial may be behind before its heads pause.
 UNREAD = 2
 # Seconds without a word from a trial after which it is given up.
 LEASE_S = 600.0
+# Sets of kernel blocks that are kept although no trial uses them any more.
+MOST_IDLE_ROOMS = 2
 
 
 @dataclass
@@ -47,24 +50,50 @@ class _Room:
     """One set of kernel blocks with its coordinator."""
 
     def __init__(self, folds: Folds, trial_heads: list, threads: int):
-        self.folds, self.stack = folds, ExitStack()
-        template = folds.estimator
+        self.folds, self.groups = folds, 0
+        with ExitStack() as stack:  # nothing is left when something fails here
+            self._open(stack, trial_heads, threads)
+            self.stack = stack.pop_all()
+
+    def _open(self, stack: ExitStack, trial_heads: list, threads: int) -> None:
+        folds, template = self.folds, self.folds.estimator
         problem, rows = folds.problem(trial_heads)
         params = template.ray_params
         budget = None if params is None else params.memory_per_shard
         if template.engine == "ray":
+            import ray
+
             from ..engine.params import RayParams
-            from ..engine.ray_pool import RayPool, shard_actors
+            from ..engine.ray_pool import RayPool, choose_shards, shard_actors
 
             params = params or RayParams()
-            pool = RayPool(*self.stack.enter_context(shard_actors(rows, problem, params)), params)
+            if params.num_shards is None:  # something is left to the trials
+                left = int((ray.cluster_resources().get("CPU", 1.0) - 0.5) / params.cpus_per_shard)
+                params = replace(params, num_shards=max(1, min(left, choose_shards(problem.n_rows, params))))
+            pool = RayPool(*stack.enter_context(shard_actors(rows, problem, params)), params)
         else:
             pool = LocalPool(rows, problem, threads)
-            self.stack.callback(pool.close)
-        self.coordinator = Coordinator(pool, problem, budget, threads=threads)
-        self.stack.callback(self.coordinator.close)
+            stack.callback(pool.close)
+        self.problem = problem
+        policy = FailurePolicy(0 if params is None else params.max_shard_failures)
+        self.coordinator = Coordinator(pool, problem, budget, threads=threads, policy=policy)
+        self.coordinator.load()
+        stack.callback(self.coordinator.close)
         self.coordinator.open(max(64, len(trial_heads)), max(len(trial_heads), 1))
-        self.groups = 0
+
+    def serves(self, heads: list) -> bool:
+        """Whether the statistics are precise enough for heads of these bounds (a large C may ask for float64, see models.base)."""
+        template, problem = self.folds.estimator, self.problem
+        if template.dtype != "auto" or problem.dtype == np.float64 or template.normalize == "spherical":
+            return True
+        return template._wide(self.folds.rows, problem.families, heads) <= problem.wide
+
+    def forget(self, heads: list[int]) -> None:
+        """Drop heads, trained or not, with all that is known about them."""
+        self.coordinator.drop(heads)
+        self.coordinator.peek.difference_update(heads)
+        for h in heads:
+            self.coordinator.results.pop(h, None)
 
 
 class SearchService:
@@ -83,9 +112,19 @@ class SearchService:
 
     # -- for the trials -------------------------------------------------------------------------------------------------
 
-    def start(self, name: str, setting: dict) -> None:
-        """Begin a trial."""
+    def prepare(self) -> None:
+        """Make the blocks of the estimator as it is now, before the first trial comes."""
+        X, y, splits, sample_weight = self.data
+        folds = Folds(template_of(self.estimator, {}), X, y, splits, sample_weight)
+        C = float(self.estimator.C)
+        room = _Room(folds, [head for fold in range(len(splits)) for head in folds.heads({}, fold, (C,))[0]], self.threads)
         with self.changed:
+            self.rooms[blocks_key(self.estimator, {}), room.problem.wide] = room
+
+    def start(self, name: str, setting: dict) -> None:
+        """Begin a trial; one with the same name (that was restarted, say) ends."""
+        with self.changed:
+            self.stop(name)
             self.trials[name] = _Trial(None)
             self.wishes.append((name, setting))
             self.changed.notify_all()
@@ -94,13 +133,16 @@ class SearchService:
         """The trial's next report: score, gap, round, done. Waits for it; an error of the trial is raised here."""
         with self.changed:
             trial = self.trials.get(name)
-            while trial is not None and not trial.reports and trial.error is None and not self.closed:
+            while trial is not None and not (trial.reports or trial.done or trial.error is not None or self.closed):
                 trial.heard = time.monotonic()
                 self.changed.wait(1.0)
+                trial = self.trials.get(name)
             if trial is None or self.closed:
                 raise RuntimeError(f"trial {name} is not known here: it was stopped or the search is over")
             if trial.error is not None:
                 raise trial.error
+            if not trial.reports:
+                raise RuntimeError(f"trial {name} is done and has no more reports")
             trial.heard = time.monotonic()
             report = trial.reports.popleft()
             self.changed.notify_all()
@@ -117,7 +159,9 @@ class SearchService:
     def active_heads(self) -> int:
         """Heads in training or waiting."""
         with self.changed:
-            return sum(len(room.coordinator.solvers) + sum(map(len, room.coordinator.waiting)) for room in self.rooms.values())
+            # The worker may change both meanwhile, but not while a list is made of them.
+            rooms = list(self.rooms.values())
+            return sum(len(room.coordinator.solvers) + sum(map(len, list(room.coordinator.waiting))) for room in rooms)
 
     def close(self) -> None:
         """Stop all work and let go of all shards."""
@@ -132,6 +176,7 @@ class SearchService:
         try:
             while True:
                 with self.changed:
+                    self._forget_silent_trials()
                     while not self.closed and not self.wishes and not self._runnable():
                         self.changed.wait(1.0)
                         self._forget_silent_trials()
@@ -163,7 +208,7 @@ class SearchService:
 
     def _fulfil(self, name: str | None, wish: Any) -> None:
         if name is None:
-            wish.room.coordinator.drop(wish.heads)
+            wish.room.forget(wish.heads)
             return
         trial = self.trials.get(name)
         if trial is None:
@@ -177,18 +222,23 @@ class SearchService:
 
     def _add(self, trial: _Trial, setting: dict) -> None:
         X, y, splits, sample_weight = self.data
-        blocks_of(self.estimator, [setting])
-        own = {k: v for k, v in setting.items() if k in self.estimator._head_params}
-        common = {k: v for k, v in setting.items() if k not in self.estimator._head_params}
-        wide = bool(setting.get("p", self.estimator.p) > 2)
-        key = (tuple((k, key_of(v)) for k, v in sorted(common.items())), wide)
-        room = self.rooms.get(key)
-        folds = room.folds if room else Folds(clone(self.estimator).set_params(**common), X, y, splits, sample_weight)
+        if not learns_by_heads(self.estimator, setting):
+            raise ValueError(
+                "kernels=None is a bank made from the rows of each fold, which cannot share blocks; search over lists of kernels"
+            )
+        own, key = of_heads(self.estimator, setting), blocks_key(self.estimator, setting)
+        rooms = [room for (other, _), room in self.rooms.items() if other == key]
+        folds = rooms[0].folds if rooms else Folds(template_of(self.estimator, setting), X, y, splits, sample_weight)
         clone(folds.estimator).set_params(**own)._check_params()
         C = float(own.pop("C", self.estimator.C))
         made = [folds.heads(own, fold, (C,)) for fold in range(len(splits))]
+        everyone = [head for heads, _ in made for head in heads]
+        room = next((room for room in rooms if room.serves(everyone)), None)
         if room is None:
-            room = self.rooms[key] = _Room(folds, [head for heads, _ in made for head in heads], self.threads)
+            self._close_idle_rooms()
+            room = _Room(folds, everyone, self.threads)
+            with self.changed:
+                self.rooms[key, room.problem.wide] = room
         parties = []
         for heads, held_out in made:
             for head in heads:
@@ -199,6 +249,18 @@ class SearchService:
         room.coordinator.peek.update(trial.heads)
         with self.changed:
             trial.room = room
+            stopped = all(other is not trial for other in self.trials.values())
+        if stopped:  # while its heads were made
+            room.forget(trial.heads)
+
+    def _close_idle_rooms(self) -> None:
+        """Before another set of blocks is made, let go of those that no trial uses, the oldest first, except for a few."""
+        with self.changed:
+            used = {id(trial.room) for trial in self.trials.values()}
+            idle = [key for key, room in self.rooms.items() if id(room) not in used and not room.coordinator.busy]
+            closing = [self.rooms.pop(key) for key in idle[: max(len(idle) - MOST_IDLE_ROOMS, 0)]]
+        for room in closing:
+            room.stack.close()
 
     def _round(self, room: _Room) -> None:
         coordinator = room.coordinator
@@ -215,7 +277,8 @@ class SearchService:
                 for trial in mine:
                     trial.error = error
                 self.changed.notify_all()
-            coordinator.drop(list(coordinator.solvers))
+            for trial in mine:
+                room.forget(trial.heads)
             return
         gaps = {row["head"]: row["gap"] for row in rows}
         coordinator.history.clear()
@@ -245,7 +308,7 @@ class SearchService:
             with self.changed:
                 trial.error = error
                 self.changed.notify_all()
-            coordinator.drop(heads)
+            room.forget(heads)
             return
         report = {
             "score": float(np.mean(scores)),
@@ -254,6 +317,8 @@ class SearchService:
             "round": coordinator.round,
             "done": done,
         }
+        if done:
+            room.forget(heads)
         with self.changed:
             trial.done = done
             trial.reports.append(report)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone, is_classifier
-from sklearn.metrics import check_scoring
-from sklearn.model_selection import check_cv
 
 from ..engine.params import RayParams
-from ..kernels.views import n_rows, subset
-from .folds import learns_by_heads
+from ..metrics import scorer as scorer_of
+from .folds import FoldByFold, Folds, are_masks, learns_by_heads, splits_of
 
 # A trial only waits for reports; so many CPUs keep the number of its processes reasonable.
 CPUS_PER_TRIAL = 0.1
@@ -54,14 +53,14 @@ def tune(
     """
     from ray import tune as ray_tune
 
-    kind = trainable(estimator, X, y, cv, scoring=scoring, groups=groups, sample_weight=sample_weight)
     unknown = sorted(name for name in param_space if name.split("__")[0] not in estimator.get_params())
+    if unknown:
+        raise ValueError(
+            f"param_space names {unknown[0]!r}, which {type(estimator).__name__} does not have; "
+            f"it has {', '.join(sorted(estimator.get_params()))}"
+        )
+    kind = trainable(estimator, X, y, cv, scoring=scoring, groups=groups, sample_weight=sample_weight)
     try:
-        if unknown:
-            raise ValueError(
-                f"param_space names {unknown[0]!r}, which {type(estimator).__name__} does not have; "
-                f"it has {', '.join(sorted(estimator.get_params()))}"
-            )
         config = tune_config or ray_tune.TuneConfig(metric="score", mode="max")
         more = {} if run_config is None else {"run_config": run_config}
         return ray_tune.Tuner(kind, param_space=param_space, tune_config=config, **more).fit()
@@ -69,36 +68,69 @@ def tune(
         kind.raymkl_close()
 
 
-def trainable(
-    estimator: Any, X: Any, y: Any, cv: Any = 5, *, scoring: Any = None, groups: Any = None, sample_weight: Any = None
-) -> type:
+def trainable(estimator: Any, X: Any, y: Any, cv: Any = 5, *, scoring: Any = None, groups: Any = None, sample_weight: Any = None) -> type:
     """A Tune `Trainable` class for people who build their own `Tuner`; see `tune`.
 
-    All trials of the class share one service, which lives until `raymkl_close()` of the class is called or the driver ends.
+    All trials of the class share one service, which lives until `raymkl_close()` of the class is called or the driver ends. A trial's
+    `config` holds parameters of the estimator and nothing else.
+
+    Examples
+    --------
+    >>> from ray import tune                                                                    # doctest: +SKIP
+    >>> kind = search.trainable(model, X, y, cv=3)                                              # doctest: +SKIP
+    >>> found = tune.Tuner(kind, param_space={"C": tune.grid_search([0.1, 1.0, 10.0])}).fit()   # doctest: +SKIP
+    >>> kind.raymkl_close()                                                                     # doctest: +SKIP
     """
+    if not (scoring is None or isinstance(scoring, str) or callable(scoring)):
+        raise ValueError(f"scoring must be one name or callable, got {scoring!r}; a trial has one score")
+    scorer = scorer_of(scoring, estimator)
+    splits = splits_of(cv, X, y, groups, is_classifier(estimator))
+    by_heads = learns_by_heads(estimator) and are_masks(splits)
+    if by_heads:
+        Folds(clone(estimator), X, y, splits, sample_weight)  # bad input is found here and not in every trial
     import ray
     from ray import tune as ray_tune
 
     if not ray.is_initialized():
         ray.init(include_dashboard=False, log_to_driver=False)
-    splitter = check_cv(cv, y, classifier=is_classifier(estimator))
-    splits = [(np.asarray(a), np.asarray(b)) for a, b in splitter.split(np.arange(n_rows(X)), y, groups)]
-    scorer = check_scoring(estimator, scoring)
-    if not learns_by_heads(estimator):
+    if not by_heads:
         return ray_tune.with_resources(_fold_by_fold(estimator, X, y, splits, scorer, sample_weight), {"CPU": 1})
+    service = _start_service(estimator, X, y, splits, scorer, sample_weight)
+    return ray_tune.with_resources(_shared(service), {"CPU": CPUS_PER_TRIAL})
+
+
+def _start_service(estimator: Any, X: Any, y: Any, splits: list, scorer: Any, sample_weight: Any) -> Any:
+    """The actor that trains all trials. Some CPU is left to the trials, which could not start otherwise."""
+    import ray
+
     from .service import SearchService
 
-    estimator._check_params()
     params = estimator.ray_params or RayParams()
+    there = ray.cluster_resources().get("CPU", 1.0)
     threads = max(1, int(params.cpus_per_shard * (params.num_shards or 1)))
-    cpus = 0 if estimator.engine == "ray" else threads
-    data = ray.put((X, y))
+    on_shards = estimator.engine == "ray"
+    if on_shards and threads + CPUS_PER_TRIAL > there:
+        raise ValueError(
+            f"{params.num_shards or 1} shards of {params.cpus_per_shard:g} CPU leave nothing of the {there:g} CPUs of the Ray cluster to "
+            f"the trials, which take {CPUS_PER_TRIAL:g} each; ask for fewer shards in ray_params"
+        )
+    threads = max(1, min(threads, int(there - CPUS_PER_TRIAL)))
+    cpus = 0.0 if on_shards else float(threads) if threads + CPUS_PER_TRIAL <= there else there / 2
     service = (
         ray.remote(_ServiceActor)
         .options(num_cpus=cpus, max_concurrency=1000, max_restarts=0)
-        .remote(SearchService, clone(estimator), data, splits, scorer, sample_weight, threads)
+        .remote(SearchService, clone(estimator), ray.put((X, y)), splits, scorer, sample_weight, threads)
     )
-    return ray_tune.with_resources(_shared(service), {"CPU": CPUS_PER_TRIAL})
+    if on_shards:  # they take their place before the trials do
+        try:
+            ray.get(service.prepare.remote(), timeout=params.timeout_s)
+        except ray.exceptions.RayTaskError as error:
+            ray.kill(service)
+            raise error.cause from None
+        except Exception:
+            ray.kill(service)
+            raise
+    return service
 
 
 class _ServiceActor:
@@ -106,6 +138,9 @@ class _ServiceActor:
 
     def __init__(self, kind: type, estimator: Any, data: tuple, splits: list, scorer: Any, sample_weight: Any, threads: int):
         self.service = kind(estimator, *data, splits, scorer, sample_weight, threads)
+
+    def prepare(self) -> None:
+        self.service.prepare()
 
     def start(self, name: str, setting: dict) -> None:
         self.service.start(name, setting)
@@ -158,10 +193,8 @@ def _shared(service: Any) -> type:
             """End the service and its shards."""
             import ray
 
-            try:
+            with contextlib.suppress(ray.exceptions.RayError, TimeoutError):
                 ray.get(service.close.remote(), timeout=30)
-            except (ray.exceptions.RayError, TimeoutError):
-                pass
             ray.kill(service)
 
         raymkl_service = service
@@ -174,7 +207,7 @@ def _fold_by_fold(estimator: Any, X: Any, y: Any, splits: list, scorer: Any, sam
     import ray
     from ray import tune as ray_tune
 
-    data = ray.put((X, np.asarray(y), None if sample_weight is None else np.asarray(sample_weight)))
+    folds = ray.put(FoldByFold(estimator, X, y, splits, sample_weight))
 
     class FoldsTrial(ray_tune.Trainable):
         """One setting, fold after fold."""
@@ -183,11 +216,9 @@ def _fold_by_fold(estimator: Any, X: Any, y: Any, splits: list, scorer: Any, sam
             self.model, self.scores = clone(estimator).set_params(**config), []
 
         def step(self) -> dict:
-            rows, labels, weights = ray.get(data)
-            train, test = splits[len(self.scores)]
-            more = {} if weights is None else {"sample_weight": weights[train]}
-            model = clone(self.model).fit(subset(rows, train), labels[train], **more)
-            self.scores.append(float(scorer(model, subset(rows, test), labels[test])))
+            shared, fold = ray.get(folds), len(self.scores)
+            model = shared.fit(clone(self.model), fold)
+            self.scores.append(float(shared.score(scorer, model, fold)))
             gap = float(np.max(getattr(model, "duality_gap_", np.nan)))
             done = len(self.scores) == len(splits)
             return {"score": float(np.mean(self.scores)), "score_std": float(np.std(self.scores)), "gap": gap, "done": done}

@@ -1,0 +1,103 @@
+"""Bringing the place of a lost shard up to date, and taking and restoring the state of a run.
+
+The state of a shard is derived: rows are loaded again, columns computed again, gradients rebuilt from the dual variables that the
+coordinator holds. The state of a run is what the coordinator knows of its heads: `(a, theta, stage)` of those at work, and the
+results of those that are done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..optim.certificate import Certificate
+from .messages import Head, RoundRequest
+
+if TYPE_CHECKING:
+    from .coordinator import Coordinator, HeadResult
+
+# Columns that are computed again at a time.
+COLUMNS_AT_ONCE = 512
+NO_IDS = np.empty(0, np.int64)
+NO_VALUES = np.empty(0)
+
+
+def bring_up_to_date(coordinator: Coordinator, shard: int) -> None:
+    """Give a new shard, which has its rows, the state that the other shards have (or will have once told of pending changes)."""
+
+    def ask(method: str, *arguments: Any) -> Any:
+        return coordinator.pool.call_some([(shard, method, arguments)])[0]
+
+    if coordinator.centers is None:
+        return
+    ask("prepare", coordinator.centers)
+    if coordinator.plan is None:
+        return
+    ask("open", coordinator.bases, coordinator.plan.capacity)
+    if coordinator.gates_changed:
+        ask("set_gates", coordinator.problem.gates)
+    for work, arguments in coordinator.kept.values():
+        ask("apply", work, *arguments)
+    solvers = coordinator.solvers
+    ask("add_heads", {h: solver.head for h, solver in solvers.items()})
+    ask("resume", {h: (solver.scale, solver.a) for h, solver in solvers.items()})
+    cached = np.array(sorted(coordinator.cache.slot), np.int64) if coordinator.cached else NO_IDS
+    for start in range(0, len(cached), COLUMNS_AT_ONCE):
+        ids = cached[start : start + COLUMNS_AT_ONCE]
+        ask("enter", RoundRequest(0, ids, coordinator.cache.slots(ids), coordinator.rows_of(ids)))
+    if solvers:
+        used = np.flatnonzero(np.any([solver.a != 0 for solver in solvers.values()], axis=0))
+        for start in range(0, len(used), COLUMNS_AT_ONCE):
+            ids = used[start : start + COLUMNS_AT_ONCE]
+            values = {h: solver.a[ids] for h, solver in solvers.items() if np.any(solver.a[ids])}
+            ask("rebuild", ids, coordinator.rows_of(ids) if coordinator.cached else {}, values)
+
+
+def without_changes(request: RoundRequest, known: set[int]) -> RoundRequest:
+    """A request for a shard that already knows the changes of some heads."""
+    heads = [
+        replace(part, columns=NO_IDS, slots=NO_IDS, delta=NO_VALUES, values=NO_VALUES, stretch=1.0) if part.head in known else part
+        for part in request.heads
+    ]
+    return replace(request, heads=heads)
+
+
+def state_of(coordinator: Coordinator) -> dict:
+    """The state of a run between two rounds, as nested dicts of arrays and numbers."""
+    return {
+        "round": coordinator.round,
+        "seconds": coordinator.seconds,
+        "failures": coordinator.policy.total,
+        "history": coordinator.history,
+        "results": {str(h): [_pack_result(stage) for stage in stages] for h, stages in coordinator.results.items() if stages},
+        "finished": sorted(coordinator.finished),
+        "heads": {
+            str(h): {"a": solver.a, "theta": solver.theta, "stage": solver.stage, "rounds": solver.rounds}
+            for h, solver in coordinator.solvers.items()
+        },
+    }
+
+
+def restore(coordinator: Coordinator, heads: list[Head], state: dict) -> set[int]:
+    """Let heads go on where a state left them; returns the numbers of those that are finished."""
+    coordinator.round = state["round"]
+    coordinator.seconds_before = state["seconds"]
+    coordinator.history = list(state["history"])
+    coordinator.results = {int(h): [_unpack_result(stage) for stage in stages] for h, stages in state["results"].items()}
+    for h, found in state["heads"].items():
+        head = heads[int(h)]
+        head.start, head.stage = (np.array(found["a"]), np.array(found["theta"])), int(found["stage"])
+    return set(state["finished"])
+
+
+def _pack_result(result: HeadResult) -> dict:
+    return {**{k: v for k, v in vars(result).items() if k != "certificate"}, "certificate": asdict(result.certificate)}
+
+
+def _unpack_result(stored: dict) -> HeadResult:
+    from .coordinator import HeadResult
+
+    return HeadResult(**{**stored, "certificate": Certificate(**stored["certificate"])})
+

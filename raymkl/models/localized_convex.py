@@ -1,0 +1,358 @@
+"""Convex localized multiple kernel learning: the weights of the kernels depend on the cluster an example lies in."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from ..engine import Head, RayParams
+from ..engine.clustered_training import ClusteredTraining, gates_of
+from ..engine.clustering import likelihoods, new_distances
+from ..engine.train import train
+from ..kernels.base import Kernel
+from ..kernels.combined import CombinedKernel
+from ..kernels.families import NO_GATE
+from ..kernels.normalize import gate_of_diagonal
+from ..optim.norms import GroupedNorm
+from . import inputs
+from .base import _diagonal, _number, _Reporter
+from .classifier import MKLClassifier
+from .regressor import MKLRegressor
+
+CLUSTER_PARAMETERS = """n_clusters : int >= 1
+        Clusters of kernel k-means.
+    evenness : float in (1 / n_clusters, 1], or "hard"
+        Average evenness `mean_i mean_j c_j(x_i) / max_j c_j(x_i)` of the likelihoods: 1 makes all clusters alike (plain MKL, spread over
+        them), values near 1 / n_clusters and "hard" give every example to its nearest cluster alone. Without meaning for one cluster.
+    tau : float >= 0, or None
+        Sharpness of the likelihoods; None finds it from `evenness`, a number is used as it is (`evenness` is then ignored).
+    gating_kernel : "uniform", int, or a kernel
+        Whose feature space is clustered: the mean of the (normalised) kernels, one of them by its number, or any other kernel."""
+
+
+class ClusteredMixin:
+    """What localized models over clusters share: checking, training, likelihoods of new examples."""
+
+    @property
+    def _fold(self) -> Any:
+        # Clusters are made of the training rows, so a search fits every fold and setting by itself.
+        raise AttributeError(f"the folds of {type(self).__name__} cannot share their blocks")
+
+    def _check_params(self) -> None:
+        super()._check_params()
+        _number("n_clusters", self.n_clusters, 1, whole=True)
+        _number("n_init", self.n_init, 1, whole=True)
+        hard = isinstance(self.evenness, str) and self.evenness == "hard"
+        number = isinstance(self.evenness, Real) and not isinstance(self.evenness, bool)
+        least = 1.0 / self.n_clusters
+        if not hard and not (number and 0 < self.evenness <= 1 and (self.n_clusters == 1 or self.evenness > least)):
+            raise ValueError(
+                f'evenness must be "hard" or a number in (1 / n_clusters, 1] = ({least:.4g}, 1] for n_clusters={self.n_clusters}; '
+                f"got {self.evenness!r}"
+            )
+        if self.tau is not None and not (isinstance(self.tau, Real) and not isinstance(self.tau, bool) and self.tau >= 0):
+            raise ValueError(f"tau must be a number >= 0 (inf for hard clusters) or None to find it from evenness, got {self.tau!r}")
+        kernel = self.gating_kernel
+        if not (kernel == "uniform" or isinstance(kernel, Kernel) or (isinstance(kernel, Integral) and not isinstance(kernel, bool))):
+            raise ValueError(f'gating_kernel must be "uniform", the number of a kernel, or a kernel; got {kernel!r}')
+
+    def _read(self, X: Any, reset: bool) -> tuple[Any, dict, list[Kernel]]:
+        container, rows, kernels = super()._read(X, reset)
+        if reset:
+            self._check_gating_kernel(kernels)
+        if isinstance(self.gating_kernel, Kernel):
+            if inputs.is_matrix(self.gating_kernel):
+                rows = {**inputs.matrices_of(container, [self.gating_kernel], square=reset), **rows}
+            else:
+                rows = {**rows, **{k: v for k, v in inputs.rows_of(container, [self.gating_kernel]).items() if k not in rows}}
+        return container, rows, kernels
+
+    def _check_gating_kernel(self, kernels: list[Kernel]) -> None:
+        kernel, ready_made = self.gating_kernel, isinstance(self.kernels, str)
+        if isinstance(kernel, Integral) and not 0 <= kernel < len(kernels):
+            raise ValueError(f"gating_kernel={kernel!r} is not the number of a kernel: there are {len(kernels)}, numbered from 0")
+        if isinstance(kernel, Kernel) and ready_made and not inputs.is_matrix(kernel):
+            raise ValueError(
+                f'gating_kernel={kernel!r} needs vectors, but with kernels="precomputed" there are none; '
+                'use "uniform" or the number of a matrix'
+            )
+
+    # -- training -----------------------------------------------------------------------------------------------------
+
+    def _grouped_norm(self, n_kernels: int) -> GroupedNorm:
+        return GroupedNorm(float(self.p), tuple(np.repeat(np.arange(self.n_clusters), n_kernels).tolist()))
+
+    def _spherical_gates(self, rows: dict, entries: list[Kernel]) -> tuple[None, list[int]]:
+        """No gates yet (they follow from the clusters), and the gate column of every entry: one per cluster and base gate."""
+        self._base_gates, of_kernel = super()._spherical_gates(rows, self.kernels_)
+        own = [NO_GATE] * len(self.kernels_) if of_kernel is None else of_kernel
+        columns = [(j, base) for j in range(self.n_clusters) for base in own]
+        self._gate_layout = list(dict.fromkeys(columns))
+        return None, [self._gate_layout.index(column) for column in columns]
+
+    def _clustering_kernel(self, base_gate_of_kernel: list[int]) -> CombinedKernel:
+        if isinstance(self.gating_kernel, Kernel):
+            return CombinedKernel([self.gating_kernel])
+        weights = None
+        if isinstance(self.gating_kernel, Integral):
+            weights = np.eye(len(self.kernels_))[int(self.gating_kernel)]
+        return CombinedKernel(self.kernels_, weights, [base != NO_GATE for base in base_gate_of_kernel])
+
+    def _train(self, rows: dict, kernels: list[Kernel], heads: list[Head]) -> None:
+        n, n_kernels = next(iter(rows.values())).shape[0], len(kernels)
+        active = int(np.sum(np.any([head.bounds > 0 for head in heads], axis=0)))
+        if self.n_clusters > active:
+            raise ValueError(f"n_clusters={self.n_clusters} is more than the {active} examples there are")
+        for head in heads:
+            head.norm = self._grouped_norm(n_kernels)
+        problem, working, gate_of_entry = self._describe(rows, kernels * self.n_clusters, heads)
+        base_gates, self._base_gates = self._base_gates, None
+        kernel = self._clustering_kernel([base for _, base in map(self._gate_layout.__getitem__, gate_of_entry[:n_kernels])])
+        hard = isinstance(self.evenness, str)
+        program = ClusteredTraining(
+            heads=heads,
+            kernel=kernel,
+            scaled=self.normalize in ("multiplicative", "trace", "tail") and not isinstance(self.gating_kernel, Kernel),
+            n_clusters=int(self.n_clusters),
+            n_init=int(self.n_init),
+            seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
+            tau=np.inf if hard and self.tau is None else None if self.tau is None else float(self.tau),
+            evenness=1.0 if hard or self.n_clusters == 1 else float(self.evenness),
+            layout=self._gate_layout,
+            base_gates=base_gates,
+        )
+        trained = train(working, problem, program, self.engine, self.ray_params, _Reporter() if self.verbose else None)
+        found = trained.results
+        self._keep_run(trained)
+        self.tau_ = float(found.tau)
+        self.landmarks_, self._landmark_rows = found.clusters.landmarks, found.clusters.rows
+        self._cluster_members, self._cluster_offsets = found.clusters.members, found.clusters.offsets
+        self._gating_weights = found.weights
+        self._gating_spherical = kernel.spherical
+        self._keep(found.results, gate_of_entry)
+        self.kernel_weights_ = self.kernel_weights_.reshape(*self.kernel_weights_.shape[:-1], self.n_clusters, n_kernels)
+        self._n_rows_fitted = n
+        self._keep_support(rows, found.gates)
+        self._warn_if_short(found.results)
+
+    # -- new examples -------------------------------------------------------------------------------------------------
+
+    def membership(self, X: Any) -> np.ndarray:
+        """(n, n_clusters) likelihoods c_j(x) of the clusters; rows sum to one.
+
+        Ready-made matrices must have the columns of all training rows, of which the clusters are made.
+        """
+        check_is_fitted(self, "dual_coef_")
+        _, rows, _ = self._read(X, reset=False)
+        return self._membership(rows)
+
+    def _membership(self, rows: dict) -> np.ndarray:
+        kernels = [self.gating_kernel] if isinstance(self.gating_kernel, Kernel) else self.kernels_
+        kernel = CombinedKernel(kernels, self._gating_weights, self._gating_spherical)
+        for view in kernel.views:
+            stack = rows[view]
+            if getattr(stack, "ndim", 2) == 3 and stack.shape[1] != self._n_rows_fitted:
+                raise ValueError(
+                    f"X has shape {stack.shape}, but the likelihoods of the clusters need ready-made matrices with the columns of all "
+                    f"{self._n_rows_fitted} training rows"
+                )
+        used = {view: rows[view] for view in kernel.views}
+        columns = kernel.columns(self._landmark_rows, self.landmarks_)
+        return likelihoods(new_distances(columns, used, self._cluster_members, self._cluster_offsets), self.tau_)
+
+    def _rows_to_predict(self, X: Any) -> tuple[list[Kernel], dict, np.ndarray]:
+        _, rows, kernels = self._read(X, reset=False)
+        likelihood = self._membership(rows)
+        for key in [key for key, array in rows.items() if getattr(array, "ndim", 2) == 3]:
+            rows[key] = self._support_columns(rows[key], self._stack_depths[key])
+        base = {b: m for (_, b), m in zip(map(self._gate_layout.__getitem__, self._gate_of_entry), range(len(kernels)), strict=False)}
+        base.pop(NO_GATE, None)
+        own = [gate_of_diagonal(_diagonal(kernels[base[b]], rows)) for b in sorted(base)]
+        return kernels * self.n_clusters, rows, gates_of(likelihood, self._gate_layout, np.stack(own, axis=1) if own else None)
+
+
+class ConvexLocalizedMKLClassifier(ClusteredMixin, MKLClassifier):
+    __doc__ = f"""Classification with weights of the kernels that depend on the cluster an example lies in.
+
+        min_{{w,b}}  1/2 sum_j ||w_j||_{{2,p}}^2 + sum_i C_i max(0, 1 - y_i f(x_i)),
+        f(x) = sum_j c_j(x) sum_m <w_jm, phi_m(x)> + b,      c_j(x) proportional to exp(-tau dist^2(x, S_j))
+
+    The clusters S_j come from kernel k-means (the best of several starts), dist is the distance to a cluster's mean in the feature
+    space of the gating kernel. Given the clusters the problem is convex and is solved to a certified relative duality gap. Every
+    cluster has weights of its own, beta_j >= 0 with sum_m beta_jm^q = 1 for p < 2, q = p / (2 - p). More than two classes are learned
+    one against the rest, over the same clusters.
+
+    Up to 5,000 rows k-means is exact; beyond, it runs on a random sample of 2,048 rows, and the clusters' means are those of the
+    sample. The model keeps the rows that the means are made of.
+
+    Parameters
+    ----------
+    kernels : list of kernels, "precomputed", or None
+        As for `MKLClassifier`. With "precomputed", X to predict must have the columns of all training rows.
+    {CLUSTER_PARAMETERS}
+    C, p, solver, theta_step, normalize, tol, class_weight, engine, ray_params, max_iter, dtype, exact, verbose
+        As for `MKLClassifier`; p is the block norm within each cluster. Kernels are normalised before they are gated.
+    n_init : int >= 1
+        Starts of k-means.
+    random_state : int, RandomState or None
+        For the starts of k-means (and its sample of rows).
+
+    Attributes
+    ----------
+    kernel_weights_ : (n_clusters, M) for two classes, else (n_classes, n_clusters, M).
+    tau_ : float, the sharpness used (inf for hard clusters). landmarks_ : (L,) training rows that the clusters' means are made of.
+    classes_, support_, dual_coef_, intercept_, duality_gap_, primal_objective_, dual_objective_, n_iter_, converged_, history_, kernels_
+        As for `MKLClassifier`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from raymkl import ConvexLocalizedMKLClassifier, kernels
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> X = (X - X.mean(0)) / X.std(0)
+    >>> clf = ConvexLocalizedMKLClassifier(kernels=kernels.rbf([0.01, 0.1]), n_clusters=3, random_state=0, engine="local").fit(X, y)
+    >>> clf.kernel_weights_.shape, clf.membership(X[:5]).shape
+    ((3, 2), (5, 3))
+
+    References
+    ----------
+    Lei, Binder, Dogan, Kloft: Localized multiple kernel learning, a convex approach. ACML 2016.
+    """
+
+    def __init__(
+        self,
+        kernels: Any = None,
+        n_clusters: int = 3,
+        evenness: Any = 0.5,
+        tau: float | None = None,
+        gating_kernel: Any = "uniform",
+        C: float = 1.0,
+        p: float = 4 / 3,
+        n_init: int = 10,
+        solver: str = "chunking",
+        theta_step: str = "analytic",
+        normalize: str | None = None,
+        tol: float = 1e-3,
+        class_weight: Any = None,
+        engine: str = "auto",
+        ray_params: RayParams | None = None,
+        max_iter: int = 10_000,
+        dtype: str = "auto",
+        exact: bool = False,
+        random_state: Any = None,
+        verbose: int = 0,
+    ):
+        self.kernels = kernels
+        self.n_clusters = n_clusters
+        self.evenness = evenness
+        self.tau = tau
+        self.gating_kernel = gating_kernel
+        self.C = C
+        self.p = p
+        self.n_init = n_init
+        self.solver = solver
+        self.theta_step = theta_step
+        self.normalize = normalize
+        self.tol = tol
+        self.class_weight = class_weight
+        self.engine = engine
+        self.ray_params = ray_params
+        self.max_iter = max_iter
+        self.dtype = dtype
+        self.exact = exact
+        self.random_state = random_state
+        self.verbose = verbose
+
+    # Not parameters here: classes have weights of their own, and every fit finds its clusters anew.
+    shared_weights = False
+    warm_start = False
+
+
+class ConvexLocalizedMKLRegressor(ClusteredMixin, MKLRegressor):
+    __doc__ = f"""Regression with weights of the kernels that depend on the cluster an example lies in.
+
+        min_{{w,b}}  1/2 sum_j ||w_j||_{{2,p}}^2 + sum_i C_i max(0, |y_i - f(x_i)| - epsilon),
+        f(x) = sum_j c_j(x) sum_m <w_jm, phi_m(x)> + b,      c_j(x) proportional to exp(-tau dist^2(x, S_j))
+
+    Clusters, likelihoods and weights are those of `ConvexLocalizedMKLClassifier`, the loss is that of `MKLRegressor`.
+
+    Parameters
+    ----------
+    kernels : list of kernels, "precomputed", or None
+        As for `MKLRegressor`. With "precomputed", X to predict must have the columns of all training rows.
+    {CLUSTER_PARAMETERS}
+    C, epsilon, p, solver, theta_step, normalize, tol, engine, ray_params, max_iter, dtype, exact, verbose
+        As for `MKLRegressor`; p is the block norm within each cluster. Kernels are normalised before they are gated.
+    n_init : int >= 1
+        Starts of k-means.
+    random_state : int, RandomState or None
+        For the starts of k-means (and its sample of rows).
+
+    Attributes
+    ----------
+    kernel_weights_ : (n_clusters, M). tau_ : float, the sharpness used. landmarks_ : (L,) training rows that the clusters' means are
+        made of.
+    support_, dual_coef_, intercept_, duality_gap_, primal_objective_, dual_objective_, n_iter_, converged_, history_, kernels_
+        As for `MKLRegressor`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from raymkl import ConvexLocalizedMKLRegressor, kernels
+    >>> X = np.random.default_rng(0).uniform(-3, 3, size=(200, 1))
+    >>> y = np.where(X[:, 0] > 0, np.sin(6 * X[:, 0]), X[:, 0])
+    >>> bank = [*kernels.rbf([1.0, 10.0]), kernels.Linear()]
+    >>> model = ConvexLocalizedMKLRegressor(kernels=bank, n_clusters=2, evenness=0.6, C=10.0, random_state=0, engine="local").fit(X, y)
+    >>> bool(model.score(X, y) > 0.9)
+    True
+    """
+
+    warm_start = False  # not a parameter: every fit finds its clusters anew
+
+    def __init__(
+        self,
+        kernels: Any = None,
+        n_clusters: int = 3,
+        evenness: Any = 0.5,
+        tau: float | None = None,
+        gating_kernel: Any = "uniform",
+        C: float = 1.0,
+        epsilon: float = 0.1,
+        p: float = 4 / 3,
+        n_init: int = 10,
+        solver: str = "chunking",
+        theta_step: str = "analytic",
+        normalize: str | None = None,
+        tol: float = 1e-3,
+        engine: str = "auto",
+        ray_params: RayParams | None = None,
+        max_iter: int = 10_000,
+        dtype: str = "auto",
+        exact: bool = False,
+        random_state: Any = None,
+        verbose: int = 0,
+    ):
+        self.kernels = kernels
+        self.n_clusters = n_clusters
+        self.evenness = evenness
+        self.tau = tau
+        self.gating_kernel = gating_kernel
+        self.C = C
+        self.epsilon = epsilon
+        self.p = p
+        self.n_init = n_init
+        self.solver = solver
+        self.theta_step = theta_step
+        self.normalize = normalize
+        self.tol = tol
+        self.engine = engine
+        self.ray_params = ray_params
+        self.max_iter = max_iter
+        self.dtype = dtype
+        self.exact = exact
+        self.random_state = random_state
+        self.verbose = verbose

@@ -1,0 +1,205 @@
+"""Regression with lp-norm multiple kernel learning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d
+
+from ..engine import Head, RayParams
+from ..optim.losses import EpsilonInsensitive
+from ..optim.norms import LpNorm
+from .base import BaseMKL, _number
+
+
+class MKLRegressor(RegressorMixin, BaseMKL):
+    """Support vector regression over a learned combination of kernels.
+
+        min_{w,b}  1/2 ||w||_{2,p}^2 + sum_i C_i max(0, |y_i - f(x_i)| - epsilon),    f(x) = sum_m <w_m, phi_m(x)> + b
+
+    solved to a certified relative duality gap. The weights theta of the kernels satisfy theta >= 0 and, for p < 2,
+    sum_m theta_m^q = 1 with q = p / (2 - p).
+
+    Parameters
+    ----------
+    kernels : list of kernels, "precomputed", or None
+        As for `MKLClassifier`.
+    C : float > 0
+        Weight of the loss; C_i = C * sample_weight_i.
+    epsilon : float >= 0
+        Errors up to this size cost nothing; in the units of y.
+    p, solver, theta_step, normalize, tol, engine, ray_params, max_iter, warm_start, dtype, exact, random_state, verbose
+        As for `MKLClassifier`.
+
+    Attributes
+    ----------
+    kernel_weights_ : (M,). support_ : (n_support,) training rows outside or on the edge of the tube.
+    dual_coef_ : (1, n_support) signed dual variables. intercept_ : (1,).
+    duality_gap_, primal_objective_, dual_objective_ : float. n_iter_, converged_, history_, kernels_, n_features_in_.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from raymkl import MKLRegressor, kernels
+    >>> X = np.random.default_rng(0).uniform(-3, 3, size=(200, 1))
+    >>> y = np.sin(X[:, 0])
+    >>> model = MKLRegressor(kernels=kernels.rbf([0.1, 1.0, 10.0]), C=10.0, epsilon=0.05, engine="local").fit(X, y)
+    >>> bool(model.score(X, y) > 0.98)
+    True
+    """
+
+    def __init__(
+        self,
+        kernels: Any = None,
+        C: float = 1.0,
+        epsilon: float = 0.1,
+        p: float = 4 / 3,
+        solver: str = "chunking",
+        theta_step: str = "analytic",
+        normalize: str | None = None,
+        tol: float = 1e-3,
+        engine: str = "auto",
+        ray_params: RayParams | None = None,
+        max_iter: int = 10_000,
+        warm_start: bool = False,
+        dtype: str = "auto",
+        exact: bool = False,
+        random_state: Any = None,
+        verbose: int = 0,
+    ):
+        self.kernels = kernels
+        self.C = C
+        self.epsilon = epsilon
+        self.p = p
+        self.solver = solver
+        self.theta_step = theta_step
+        self.normalize = normalize
+        self.tol = tol
+        self.engine = engine
+        self.ray_params = ray_params
+        self.max_iter = max_iter
+        self.warm_start = warm_start
+        self.dtype = dtype
+        self.exact = exact
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.pairwise = isinstance(self.kernels, str) and self.kernels == "precomputed"
+        return tags
+
+    def _check_params(self) -> None:
+        super()._check_params()
+        _number("epsilon", self.epsilon, 0.0)
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MKLRegressor:
+        """Learn from n examples: X (any container), y (n,) numbers, sample_weight (n,) or None."""
+        self._check_params()
+        if y is None:
+            raise ValueError("requires y to be passed, but the target y is None")
+        X, rows, kernels = self._read(X, reset=True)
+        n = next(iter(rows.values())).shape[0]
+        y = self._check_targets(y, n)
+        weights = _check_sample_weight(sample_weight, np.empty((n, 1)), dtype=np.float64, ensure_non_negative=True)
+        if not np.any(weights > 0):
+            raise ValueError("sample_weight is zero for every row; some example must count")
+        start = self._start(n, len(kernels))
+        self.kernels_ = kernels
+        shift = _center(y, weights)
+        head = self._head(y - shift, self.C * weights)
+        head.start = start
+        self._train(rows, kernels, [head])
+        self.intercept_ = self.intercept_ + shift
+        return self
+
+    def _head(self, y: np.ndarray, bounds: np.ndarray) -> Head:
+        return Head(
+            targets=y,
+            bounds=bounds,
+            loss=EpsilonInsensitive(float(self.epsilon)),
+            norm=LpNorm(float(self.p)),
+            tol=self.tol,
+            solver=self.solver,
+            theta_step=self.theta_step,
+            normalize=self.normalize,
+            max_rounds=self.max_iter,
+        )
+
+    # What a search may change without new kernel blocks.
+    _head_params = frozenset({"C", "p", "epsilon", "solver", "theta_step", "tol", "max_iter"})
+
+    def _fold(self, y: np.ndarray, sample_weight: np.ndarray | None, train: np.ndarray) -> tuple[list[Head], Any]:
+        """Head of one fold at C = 1 (other rows are masked), and what turns its decision values into an estimator to score."""
+        y, bounds = self._check_targets(y, len(y)), np.zeros(len(y))
+        bounds[train] = 1.0 if sample_weight is None else sample_weight[train]
+        shift = _center(y, bounds)
+        return [self._head(y - shift, bounds)], HeldOutRegressor(shift)
+
+    @staticmethod
+    def _check_targets(y: Any, n: int) -> np.ndarray:
+        y = column_or_1d(y, warn=True)
+        if y.dtype.kind not in "fiub":
+            try:
+                y = y.astype(np.float64)
+            except (TypeError, ValueError):
+                raise ValueError(f"y must be numbers for regression, got dtype {y.dtype}") from None
+        y = y.astype(np.float64)
+        if len(y) != n:
+            raise ValueError(f"X and y have different lengths: X has {n} rows, y has {len(y)}")
+        if not np.isfinite(y).all():
+            raise ValueError("y contains NaN or infinity; the target must be known for every row")
+        return y
+
+    def _start(self, n: int, n_kernels: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """Solution of the last fit to continue from, if it fits."""
+        if not self.warm_start or not hasattr(self, "dual_coef_") or self._n_train != n or len(self.kernel_weights_) != n_kernels:
+            return None
+        a = np.zeros(n)
+        a[self.support_] = self.dual_coef_[0]
+        return a, LpNorm(float(self.p)).project(self.kernel_weights_) if self.p <= 2 else self.kernel_weights_
+
+    def predict(self, X: Any) -> np.ndarray:
+        """f(x), (n,)."""
+        check_is_fitted(self, "dual_coef_")
+        return self._decision(X)[:, 0]
+
+    def save(self, path: Any) -> None:
+        """Write the fitted model to an Arrow file (see `raymkl.load`)."""
+        from ..io import save
+
+        save(self, path)
+
+
+def _center(y: np.ndarray, weights: np.ndarray) -> float:
+    """What y (n,) is centred by: a shift of y shifts the intercept and nothing else, and residuals keep all their digits."""
+    return float(np.average(y, weights=weights))
+
+
+class HeldOutRegressor(RegressorMixin, BaseEstimator):
+    """Predictions of one set of rows in the clothes of a fitted regressor, for scikit-learn's scorers.
+
+    shift : what the targets were centred by. values : (n,) predictions of the rows that `predict` is asked for.
+    """
+
+    def __init__(self, shift: float = 0.0, values: np.ndarray | None = None):
+        self.shift = shift
+        self.values = values
+
+    def with_values(self, parts: list[np.ndarray]) -> HeldOutRegressor:
+        """A copy that answers with the decision values of the one head."""
+        return HeldOutRegressor(self.shift, parts[0] + self.shift)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self.values is not None
+
+    def fit(self, X: Any, y: Any) -> HeldOutRegressor:
+        """Nothing to learn."""
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The stored values; X must be the rows they belong to."""
+        return self.values
