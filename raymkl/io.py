@@ -6,12 +6,18 @@ Arrow tensor or NumPy-header-free form described by the JSON text in the schema'
     {"format": 1, "class": ..., "params": {...}, "attributes": {...}}
 
 Arrays stand there as {"array": name, "dtype": ..., "shape": [...]}, sparse matrices as {"csr": [data, indices, indptr], "shape": ...},
-kernels as {"kernel": class name, "params": {...}}. Models with a `Custom` kernel hold a function, which is code, and are not saved.
+kernels as {"kernel": class name, "params": {...}}. Of the training rows only
+support vectors are in the file. Models with a `Custom` kernel hold a function, which is code, and are not saved.
+
+Format version 2 is the same with one more entry, "preparation": the columns, views, means and scales of a `TableModel` (fields of
+`table_model.Preparation`), around the model of the other entries. A file says the oldest version that can read it: models without a
+preparation are still version 1.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import numpy as np
@@ -20,9 +26,11 @@ import scipy.sparse as sp
 
 from . import __version__
 from .engine.params import RayParams
-from .kernels import base, formulas
+from .kernels import base, formulas, strings
+from .table_model import Preparation, TableModel
 
-FORMAT = 1
+FORMAT = 2
+PLAIN_FORMAT = 1
 KERNELS = {
     cls.__name__: cls
     for cls in (
@@ -33,6 +41,8 @@ KERNELS = {
         formulas.Chi2,
         formulas.HistogramIntersection,
         formulas.Precomputed,
+        strings.Spectrum,
+        strings.WeightedDegree,
         base.Sum,
         base.Product,
         base.Scaled,
@@ -42,8 +52,12 @@ KERNELS = {
 
 def _models() -> dict:
     from .models.classifier import MKLClassifier
+    from .models.localized_convex import ConvexLocalizedMKLClassifier, ConvexLocalizedMKLRegressor
+    from .models.localized_gated import LocalizedMKLClassifier
+    from .models.regressor import MKLRegressor
 
-    return {"MKLClassifier": MKLClassifier}
+    known = (MKLClassifier, MKLRegressor, ConvexLocalizedMKLClassifier, ConvexLocalizedMKLRegressor, LocalizedMKLClassifier)
+    return {model.__name__: model for model in known}
 
 
 class _Writer:
@@ -129,22 +143,34 @@ def _key(value: Any) -> Any:
 
 
 def save(model: Any, path: Any) -> None:
-    """Write a fitted model to `path`."""
+    """Write a fitted model, or a `TableModel`, to `path`. The file appears whole or not at all."""
     from sklearn.utils.validation import check_is_fitted
 
+    preparation, model = (model.preparation, model.model) if isinstance(model, TableModel) else (None, model)
     check_is_fitted(model)
     write = _Writer()
     attributes = {name: write(value) for name, value in vars(model).items() if name not in model.get_params(deep=False)}
     params = {name: write(value) for name, value in model.get_params(deep=False).items()}
-    head = {"format": FORMAT, "raymkl": __version__, "class": type(model).__name__, "params": params, "attributes": attributes}
+    head = {"format": PLAIN_FORMAT, "raymkl": __version__, "class": type(model).__name__, "params": params, "attributes": attributes}
+    if preparation is not None:
+        head.update(format=FORMAT, preparation={name: write(value) for name, value in vars(preparation).items()})
     table = pa.table({"name": pa.array(write.names, pa.string()), "data": pa.array(write.data, pa.large_binary())})
     table = table.replace_schema_metadata({"raymkl": json.dumps(head)})
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
+    unfinished = f"{path}.{os.getpid()}.unfinished"
+    try:
+        with pa.OSFile(unfinished, "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+        os.replace(unfinished, path)
+    finally:
+        if os.path.exists(unfinished):
+            os.unlink(unfinished)
 
 
 def load(path: Any) -> Any:
-    """Read a model written by `save`. Raises ValueError when the file is not one, or is of a later format."""
+    """Read a model written by `save` (a `TableModel` when it was trained from a table).
+
+    Raises ValueError when the file is not one, or is of a later format.
+    """
     try:
         with pa.memory_map(str(path)) as source:
             table = pa.ipc.open_file(source).read_all()
@@ -163,6 +189,8 @@ def load(path: Any) -> Any:
         model = _models()[head["class"]](**{name: read(value) for name, value in head["params"].items()})
         for name, value in head["attributes"].items():
             setattr(model, name, read(value))
+        if "preparation" in head:
+            return TableModel(model, Preparation(**{name: read(value) for name, value in head["preparation"].items()}))
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is damaged or was not written by raymkl: {error}") from None
     return model

@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -14,6 +16,7 @@ from sklearn.exceptions import NotFittedError
 import raymkl
 from raymkl import MKLClassifier, RayParams
 from raymkl.kernels import RBF, Chi2, Custom, HistogramIntersection, Laplacian, Linear, Polynomial, Precomputed, rbf
+from raymkl.table_model import Preparation, TableModel
 from tests.reference import gram, noisy_problem
 
 X, Y = noisy_problem(60, seed=31)
@@ -141,6 +144,63 @@ def test_what_cannot_be_written_as_data_is_a_type_error(tmp_path):
 def test_an_unfitted_model_cannot_be_saved(tmp_path):
     with pytest.raises(NotFittedError):
         MKLClassifier(kernels=BANK).save(tmp_path / "model")
+
+
+def test_a_file_says_the_oldest_version_that_can_read_it(fitted, tmp_path):
+    """A model with the preparation of its columns is version 2; others are what they were."""
+    prepared = TableModel(fitted("dense"), Preparation({None: list("abcdef")}, dict.fromkeys("abcdef", 1), target="label"))
+    for model, version in ((fitted("dense"), 1), (prepared, 2)):
+        model.save(tmp_path / "m")
+        with pa.memory_map(str(tmp_path / "m")) as source:
+            head = json.loads(pa.ipc.open_file(source).schema.metadata[b"raymkl"])
+        assert head["format"] == version and head["class"] == "MKLClassifier"
+        assert ("preparation" in head) is (version == 2)
+    np.testing.assert_array_equal(raymkl.load(tmp_path / "m").decision_function(FRAME_TEST), fitted("dense").decision_function(X_TEST))
+
+
+def test_a_preparation_that_says_something_else(fitted, tmp_path):
+    TableModel(fitted("dense"), Preparation({None: ["a"]}, {"a": 6})).save(tmp_path / "good")
+    rewritten(tmp_path / "good", tmp_path / "strange", lambda head: head["preparation"].update(code="import os"))
+    with pytest.raises(ValueError, match=r"strange is damaged or was not written by raymkl.*code"):
+        raymkl.load(tmp_path / "strange")
+
+
+def test_a_file_holds_support_vectors_and_no_other_rows(tmp_path):
+    """Easy data, few support vectors: the file hardly grows with the number of rows."""
+    sizes = []
+    for n in (100, 2000):
+        rng = np.random.default_rng(0)
+        y = np.arange(n) % 2
+        model = MKLClassifier(kernels=[Linear()], engine="local").fit(rng.normal(size=(n, 50)) + 10.0 * y[:, None], y)
+        model.save(tmp_path / "m")
+        bound = 8 * 50 * len(model.support_) + 20_000
+        sizes.append((tmp_path / "m").stat().st_size)
+        assert len(model.support_) < 60 and sizes[-1] < bound
+    assert sizes[1] < 8 * 2000 * 50 / 10
+
+
+def test_an_interrupted_save_leaves_the_old_file(fitted, tmp_path, monkeypatch):
+    fitted("dense").save(tmp_path / "m")
+    before = (tmp_path / "m").read_bytes()
+    monkeypatch.setattr(pa.ipc, "new_file", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        fitted("sparse").save(tmp_path / "m")
+    assert (tmp_path / "m").read_bytes() == before and [path.name for path in tmp_path.iterdir()] == ["m"]
+
+
+def test_loading_and_predicting_needs_no_ray(fitted, tmp_path):
+    model = fitted("ray params")
+    model.save(tmp_path / "m")
+    np.save(tmp_path / "x.npy", X_TEST)
+    code = (
+        "import sys, numpy as np, raymkl\n"
+        f"values = raymkl.load({str(tmp_path / 'm')!r}).decision_function(np.load({str(tmp_path / 'x.npy')!r}))\n"
+        f"np.save({str(tmp_path / 'f.npy')!r}, values)\n"
+        "print('ray' in sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert result.stdout.strip() == "False", result.stderr
+    np.testing.assert_array_equal(np.load(tmp_path / "f.npy"), model.decision_function(X_TEST))
 
 
 def test_the_file_is_arrow_and_json(fitted, tmp_path):
