@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from raymkl import kernels
+
 PROBE = """
 import importlib, pkgutil, sys
 for name in {names!r}:
@@ -37,3 +39,36 @@ def test_importing_kernels_does_not_compile_anything():
     code = "import sys, raymkl.kernels; print('numba' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert result.stdout.strip() == "False", result.stderr
+
+
+def modules_after(code):
+    """Names of the modules that a fresh interpreter has loaded after running `code`."""
+    code += "\nimport sys; print(','.join(sys.modules))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    return set(result.stdout.strip().split(","))
+
+
+def test_a_shard_imports_what_it_computes_with_and_no_more():
+    """Shard processes come and go with every fit, so what they load is paid for again and again."""
+    loaded = modules_after("import raymkl.engine.shard, raymkl.kernels.compiled, raymkl.kernels.formulas")
+    slow = {"numba", "llvmlite", "scipy", "sklearn", "cvxpy", "osqp", "pandas", "pyarrow.compute", "matplotlib", "ray"}
+    assert not slow & loaded
+    assert not {"raymkl.engine.coordinator", "raymkl.engine.head_solver", "raymkl.kernels.store_writer", "raymkl.kernels.loops"} & loaded
+    assert not [name for name in loaded if name.startswith("raymkl.models")]
+
+
+def test_names_of_kernels_are_loaded_when_they_are_used():
+    assert not {"raymkl.kernels.formulas", "raymkl.kernels.store", "numpy"} & modules_after("import raymkl.kernels")
+    loaded = modules_after("from raymkl.kernels import RBF; RBF(gamma=1.0)")
+    assert "raymkl.kernels.formulas" in loaded and "raymkl.kernels.store_writer" not in loaded
+
+
+def test_every_public_name_of_kernels_is_there():
+    for name in kernels.__all__:
+        assert getattr(kernels, name).__name__ == name
+        assert name in dir(kernels)
+    with pytest.raises(AttributeError, match="no attribute 'Gaussian'"):
+        kernels.Gaussian  # noqa: B018
+    with pytest.raises(ImportError):
+        from raymkl.kernels import Gaussian  # noqa: F401

@@ -6,13 +6,15 @@ the same gate form a family; the statistic of a pair is computed once for all fa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from .base import Kernel
 from .basis import Basis, FormulaBasis, LinearBasis, PowerBasis, StackBasis, TableBasis, log_grid
+from .match_counts import RunBasis
 from .statistics import Matrices, Statistic
 
 NO_GATE = -1
@@ -46,6 +48,8 @@ class Family:
             return StackBasis([kernel.index for kernel in self.kernels], depth)
         profiles = [kernel.profile for kernel in self.kernels]
         powers = [kernel.powers() for kernel in self.kernels]
+        if self.statistic.block_of_its_own:
+            return RunBasis([self.statistic.degrees[plane] for plane in self.planes], [c[1] for c in powers])
         if self.statistic.reads_strings and all(map(_is_multiple, powers)):
             return LinearBasis(self.planes, [c[1] for c in powers])
         if all(c is not None and len(c) <= MAX_POWER + 1 for c in powers) and not (exact and max(map(len, powers)) > 2):
@@ -95,7 +99,7 @@ def group(kernels: Sequence[Kernel], gates: Sequence[int] | None = None, join: b
     """
     families: dict[tuple, Family] = {}
     statistics = [kernel.statistic() for kernel in kernels]
-    joined = _joined(kernels, statistics) if join else {}
+    joined = _joined(kernels, statistics, gates or [NO_GATE] * len(kernels)) if join else {}
     for position, (kernel, own) in enumerate(zip(kernels, statistics, strict=True)):
         gate = NO_GATE if gates is None else gates[position]
         statistic = joined.get(own.kin, own) if _is_multiple(kernel.powers()) else own
@@ -106,15 +110,30 @@ def group(kernels: Sequence[Kernel], gates: Sequence[int] | None = None, join: b
     return list(families.values())
 
 
+def cell_dtypes(families: Sequence[Family], rows: Mapping, dtype_of: Callable[[Statistic], Any]) -> dict:
+    """dtype in which each statistic of these rows is cached, where it may be another one than it is computed in.
+
+    Only kernels that are multiples of their statistic read cells of any kind.
+    """
+    other = {family.statistic for family in families if not all(_is_multiple(kernel.powers()) for kernel in family.kernels)}
+    return {
+        family.statistic: family.statistic.cell_dtype(rows, dtype_of(family.statistic))
+        for family in families
+        if family.statistic.reads_strings and family.statistic not in other
+    }
+
+
 def _is_multiple(powers: np.ndarray | None) -> bool:
     """Whether a kernel is a multiple of its statistic."""
     return powers is not None and len(powers) == 2 and powers[0] == 0
 
 
-def _joined(kernels: Sequence[Kernel], statistics: Sequence[Statistic]) -> dict:
+def _joined(kernels: Sequence[Kernel], statistics: Sequence[Statistic], gates: Sequence[int]) -> dict:
     """Statistics of kin joined into one, by their kin."""
     kin: dict = {}
-    for kernel, statistic in zip(kernels, statistics, strict=True):
+    for kernel, statistic, gate in zip(kernels, statistics, gates, strict=True):
         if statistic.kin is not None and _is_multiple(kernel.powers()):
-            kin.setdefault(statistic.kin, []).append(statistic)
-    return {key: members[0].joined(members) for key, members in kin.items()}
+            members, used = kin.setdefault(statistic.kin, ([], set()))
+            members.append(statistic)
+            used.add(gate)
+    return {key: members[0].joined(members, len(used) == 1) for key, (members, used) in kin.items()}

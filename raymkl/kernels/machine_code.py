@@ -145,7 +145,8 @@ class Loop:
                     try:
                         self._functions[dtype] = self._ready_made(dtype) or self._compile(dtype)
                     except Exception as error:  # whatever it is, numba can still do the work
-                        logger.warning("%s runs through numba, without machine code of its own: %s", self.name, error)
+                        reason = (str(error) or repr(error)).splitlines()[0]
+                        logger.warning("%s runs through numba, without machine code of its own: %s", self.name, reason)
                         self._functions[dtype] = None
         return self._functions[dtype]
 

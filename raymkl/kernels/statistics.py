@@ -50,6 +50,7 @@ class Statistic:
 
     depth : numbers per pair; blocks of a statistic with several have the shape (rows, depth, columns), else (rows, columns).
     kin : equal for statistics that one statistic of larger depth can stand for (see `joined`), None for those that stand alone.
+    block_of_its_own : whether blocks are not arrays but objects that the statistic and its basis alone look into.
     """
 
     view: Any = None
@@ -59,6 +60,7 @@ class Statistic:
     reads_strings = False
     depth = 1
     kin = None
+    block_of_its_own = False
 
     @property
     def views(self) -> tuple:
@@ -74,6 +76,14 @@ class Statistic:
     def cell_dtype(self, rows: Mapping, dtype: Any) -> Any:
         """dtype in which statistics of these rows are cached, when `dtype` is what they are computed in."""
         return dtype
+
+    def pair_bytes(self, dtype: Any) -> int:
+        """Bytes per pair of a block."""
+        return np.dtype(dtype).itemsize * self.depth
+
+    def empty_block(self, rows: int, columns: int, dtype: Any) -> Any:
+        """Memory for the statistics of rows with columns."""
+        return np.empty((rows, columns) if self.depth == 1 else (rows, self.depth, columns), dtype)
 
     def pairs(self, a: Prepared, b: Prepared) -> np.ndarray:
         """(len(a), len(b)) array of statistics, in the dtype of the prepared rows."""
@@ -100,16 +110,6 @@ class Statistic:
     @staticmethod
     def bound(largest: float) -> float:
         return largest
-
-
-def empty_block(statistic: Statistic, rows: int, columns: int, dtype: Any) -> np.ndarray:
-    """Memory for the statistics of rows with columns."""
-    return np.empty((rows, columns) if statistic.depth == 1 else (rows, statistic.depth, columns), dtype)
-
-
-def planes_of(block: np.ndarray) -> list[np.ndarray]:
-    """The (rows, columns) parts of a block, one per number of a pair."""
-    return [block] if block.ndim == 2 else [block[:, plane] for plane in range(block.shape[1])]
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:

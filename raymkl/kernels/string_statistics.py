@@ -72,8 +72,14 @@ class MatchRuns(Statistic):
     def kin(self) -> MatchRuns:
         return replace(self, degrees=())
 
-    def joined(self, others: Iterable[MatchRuns]) -> MatchRuns:
-        return replace(self, degrees=tuple(sorted({degree for other in others for degree in other.degrees})))
+    def joined(self, others: Iterable[MatchRuns], one_gate: bool) -> MatchRuns:
+        """One statistic for several that differ in their degree. one_gate : whether their kernels have the same gate."""
+        from .match_counts import FEWEST_DEGREES, MatchCounts
+
+        degrees = tuple(sorted({degree for other in others for degree in other.degrees}))
+        if one_gate and self.shift == 0 and len(degrees) >= FEWEST_DEGREES:
+            return MatchCounts(self.view, self.letters, self.shift, degrees)
+        return replace(self, degrees=degrees)
 
     def plane_of(self, other: MatchRuns) -> int:
         return self.degrees.index(other.degrees[0])
@@ -109,14 +115,17 @@ class MatchRuns(Statistic):
         self.fill(a, b, out, np.arange(len(a)))
         return out[:, 0] if self.depth == 1 else out
 
-    def fill(self, a, b, cache, slots):
-        from .sequences_compiled import match_runs
-
+    def check_lengths(self, a: PreparedMatches, b: PreparedMatches) -> None:
         if a.length != b.length:
             raise ValueError(
                 f"weighted-degree kernels compare sequences of equal length, but there are sequences of length {a.length} and of length "
                 f"{b.length} in {_where(self.view)}"
             )
+
+    def fill(self, a, b, cache, slots):
+        from .sequences_compiled import match_runs
+
+        self.check_lengths(a, b)
         target = cache[:, None, :] if cache.ndim == 2 else cache
         match_runs(a.planes, b.planes, np.array(self.degrees), self.shift, target, np.array(slots))
 

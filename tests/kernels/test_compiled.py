@@ -1,0 +1,130 @@
+"""Compiled loops against sums written out in numpy."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raymkl.kernels import compiled
+
+DTYPES = [np.float32, np.float64]
+
+
+def rng_of(seed=0):
+    return np.random.default_rng(seed)
+
+
+def table_sums(stat, slots, weights, table, shift, first, rank):
+    """What `accumulate_table` adds, in float64."""
+    bits = stat[slots].view(np.int32).astype(np.int64)
+    offset = np.clip(bits - first, 0, ((len(table) - 1) << shift) - 1)
+    cell, fraction = offset >> shift, (offset & ((1 << shift) - 1)) / (1 << shift)
+    left, right = table[cell].astype(np.float64), table[cell + 1].astype(np.float64)
+    return np.einsum("k,kir->ir", weights, left + fraction[..., None] * (right - left))[:, :rank]
+
+
+@given(
+    n=st.integers(1, 200),
+    groups=st.integers(0, 90),
+    rank=st.integers(1, 40),
+    seed=st.integers(0, 99),
+    part=st.tuples(*[st.floats(0, 1)] * 2),
+)
+def test_accumulate_table_equals_naive_sums(n, groups, rank, seed, part):
+    """Any number of rows, columns (more than one flush of 256 included) and functions, over any range of rows."""
+    rng = rng_of(seed)
+    k, shift, first = groups * compiled.COLUMNS, 15, int(np.float32(0.25).view(np.int32))
+    padded = -(-rank // compiled.LANES) * compiled.LANES
+    stat = np.exp(rng.uniform(-3, 3, size=(5, n))).astype(np.float32)  # below the first cell and above the last too
+    table = rng.normal(size=(700, padded)).astype(np.float32)
+    slots, weights = rng.integers(0, 5, size=k), rng.normal(size=k)
+    start, stop = sorted(int(share * n) for share in part)
+    before = rng.normal(size=(n, rank))
+    out = before.copy()
+    compiled.accumulate_table(stat, slots, weights, table, shift, first, out, start, stop)
+    expected = before.copy()
+    expected[start:stop] += table_sums(stat, slots, weights, table, shift, first, rank)[start:stop]
+    np.testing.assert_allclose(out, expected, atol=1e-4 * max(1.0, np.abs(weights).sum()) / 10)
+    np.testing.assert_array_equal(out[:start], before[:start])
+    np.testing.assert_array_equal(out[stop:], before[stop:])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_look_up_equals_interpolation(dtype):
+    rng = rng_of()
+    look_up, integer, shift = (compiled.look_up_float32, np.int32, 15) if dtype == np.float32 else (compiled.look_up_float64, np.int64, 46)
+    edges = (np.arange(300).astype(np.int64) << shift) + int(dtype(0.5).view(integer))
+    table, places = rng.normal(size=300), edges.astype(integer).view(dtype).astype(np.float64)
+    stat = rng.uniform(0.1, 2.0, size=(7, 33)).astype(dtype)
+    out = np.full(stat.shape, -1.0)
+    look_up(stat, table, shift, int(edges[0]), out, 2, 6)
+    np.testing.assert_allclose(
+        out[2:6], np.interp(stat[2:6], places, table), atol=2e-4 if dtype == np.float32 else 1e-12
+    )  # above the table: one bit off
+    inside = (stat[2:6] < places[-1]) & (stat[2:6] > places[0])
+    np.testing.assert_allclose(out[2:6][inside], np.interp(stat[2:6], places, table)[inside], atol=1e-6)
+    assert (out[[0, 1, 6]] == -1.0).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(1, 1, 1), (5, 7, 3), (33, 40, 19), (0, 4, 2)], ids=str)
+def test_loops_over_features_equal_numpy(dtype, shape):
+    n_a, n_b, d = shape
+    rng = rng_of()
+    A, B = rng.uniform(size=(n_a, d)).astype(dtype), rng.uniform(size=(n_b, d)).astype(dtype)
+    A[:, 0] = 0
+    B[:, 0] = 0  # a zero denominator in chi2
+    wide = (A[:, None].astype(float), B[None].astype(float))
+    tolerance = 1e-5 if dtype == np.float32 else 1e-12
+    with np.errstate(invalid="ignore"):
+        naive = {
+            "l1_distances": np.abs(wide[0] - wide[1]).sum(axis=2),
+            "chi2_distances": np.nan_to_num((wide[0] - wide[1]) ** 2 / (wide[0] + wide[1])).sum(axis=2),
+            "intersections": np.minimum(*wide).sum(axis=2),
+        }
+    for name, expected in naive.items():
+        out = np.empty((n_a, n_b), dtype)
+        getattr(compiled, name)(A, B, out)
+        np.testing.assert_allclose(out, expected, atol=tolerance)
+    norms = np.empty(n_a)
+    compiled.squared_norms(A, norms)
+    np.testing.assert_allclose(norms, (A.astype(float) ** 2).sum(axis=1), rtol=1e-6)
+    target, slots = np.zeros((n_a + 2, n_b), dtype), rng.permutation(n_a + 2)[:n_a]
+    a_norms, b_norms = norms.astype(dtype), (B**2).sum(axis=1)
+    compiled.finish_squared_distances(A @ B.T, a_norms, b_norms, target, slots)
+    np.testing.assert_allclose(target[slots], ((wide[0] - wide[1]) ** 2).sum(axis=2), atol=10 * tolerance)
+    assert (target >= 0).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_loops_over_columns_equal_numpy(dtype):
+    rng = rng_of()
+    n, k, depth = 30, 11, 4
+    slots, weights = rng.integers(0, 6, size=k), rng.normal(size=k)
+    stat, exponents = rng.uniform(-1, 1, size=(6, n)).astype(dtype), np.array([0, 1, 3])
+    out = np.zeros((n, 3))
+    compiled.accumulate_powers(stat, slots, weights, exponents, 0.5, out, 3, n)
+    expected = np.einsum("k,kir->ir", weights, (0.5 * stat[slots].astype(float))[..., None] ** exponents)
+    expected[:3] = 0
+    np.testing.assert_allclose(out, expected, atol=1e-12)
+    stack, sums = rng.normal(size=(n, n, depth)).astype(dtype), np.zeros((n, depth))
+    compiled.accumulate_stack(stack, slots, weights, sums, 0, n - 2)
+    expected = np.einsum("k,ikm->im", weights, stack[:, slots].astype(float))
+    expected[n - 2 :] = 0
+    np.testing.assert_allclose(sums, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_loops_that_move_pairs_equal_numpy(dtype):
+    rng = rng_of()
+    block = rng.normal(size=(90, 90)).astype(dtype)
+    order = rng.permutation(90)
+    rows, columns = order[:50], order[50:]
+    mirrored = block.copy()
+    compiled.mirror(mirrored, rows, columns)
+    block[np.ix_(rows, columns)] = block[np.ix_(columns, rows)].T
+    np.testing.assert_array_equal(mirrored, block)
+    target, naive = np.zeros((100, 100), dtype), np.zeros((100, 100), dtype)
+    compiled.copy_pairs(block, rows, columns, target, rows + 7, columns + 3)
+    naive[np.ix_(rows + 7, columns + 3)] = block[np.ix_(rows, columns)]
+    np.testing.assert_array_equal(target, naive)
