@@ -73,7 +73,9 @@ class Checkpoints:
                 warnings.warn(f"checkpoint {path} is damaged and not used: {str(error)[:200]}", UserWarning, stacklevel=2)
                 continue
             if later:
-                raise ValueError(f"checkpoint {path} has format {head['format']}, this version of raymkl reads up to {FORMAT}; update raymkl")
+                raise ValueError(
+                    f"checkpoint {path} has format {head['format']}, this version of raymkl reads up to {FORMAT}; update raymkl"
+                )
             self._compare(head["identity"], path)
             return state
         return None

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Container, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -29,11 +29,12 @@ from .failures import FailurePolicy, ShardsLost
 from .head_solver import HeadSolver, HeadSummary, Step
 from .messages import Head, HeadRequest, Problem, RoundRequest
 from .parallel import RowThreads
-from .plan import MemoryPlan, plan
+from .plan import MemoryPlan, plan_of
 from .program import Program, forget
 from .recovery import NO_IDS, bring_up_to_date, restore, without_changes
 from .rows import concatenate, take
 from .shared_weights import Leader
+from .sizing import together
 from .working_blocks import WorkingBlocks
 
 # Centre the rows of a view when their mean is this many times larger than their spread (both squared).
@@ -77,7 +78,10 @@ class Coordinator:
         threads: int | None = None,
         policy: FailurePolicy | None = None,
     ):
-        """policy : what to do when shards are lost (None: nothing may be). threads : of the coordinator; None takes one per core, because the shards rest while it works."""
+        """policy : what to do when shards are lost (None: none may be).
+
+        threads : of the coordinator; None takes one per core, because the shards rest while it works.
+        """
         threads = threads or os.cpu_count() or 1
         self.pool, self.problem, self.budget, self.report = pool, problem, budget, report
         self.statistics = list(dict.fromkeys(family.statistic for family in problem.families))
@@ -103,6 +107,7 @@ class Coordinator:
         self.shard_seconds = self.seconds_before = 0.0
         self.policy = policy or FailurePolicy(0)
         self.recovering = threading.Lock()
+        self.recovering_thread: int | None = None
         # Heads whose pending changes a new shard knows already, by shard.
         self.ahead: dict[int, set[int]] = {}
         self.finished: set[int] = set()
@@ -114,7 +119,7 @@ class Coordinator:
 
     # -- setting up -------------------------------------------------------------------------------------------------
 
-    def _prepare(self) -> None:
+    def prepare(self) -> None:
         """Centres, largest statistics and bases."""
         centers = {}
         moments = self._ask("moments")
@@ -142,10 +147,8 @@ class Coordinator:
             at += basis.rank
 
     def _open(self, n_heads: int, together: int) -> MemoryPlan:
-        item = sum(self.problem.pair_bytes(statistic) for statistic in self.statistics if statistic.cacheable)
-        rows = self.rows_per_shard = max((b - a for a, b in self.pool.bounds), default=0)
-        n, rank, shards = self.problem.n_rows, self.spread.shape[1], len(self.pool.bounds)
-        chosen = plan(rows, n, item, rank, n_heads, self.depth, self.budget, shards, together)
+        self.rows_per_shard = max((last - first for first, last in self.pool.bounds), default=0)
+        chosen = plan_of(self.problem, self.pool.bounds, self.spread.shape[1], n_heads, together, self.budget)
         self._ask("open", self.bases, chosen.capacity)
         self.cache = ColumnCache(chosen.capacity)
         return chosen
@@ -277,20 +280,33 @@ class Coordinator:
 
     def _recover(self, loss: ShardsLost, generation: int) -> None:
         """Replace lost shards and bring the new ones up to date; shards that are lost meanwhile are counted and replaced as well."""
+        if self.recovering_thread == threading.get_ident():
+            raise loss  # met while a new shard is brought up to date: the recovery under way takes care of it
         with self.recovering:
             if self.pool.generation != generation:
                 return  # another thread has done it
-            lost = loss.lost
-            while lost:
+            self.recovering_thread = threading.get_ident()
+            try:
+                self._replace(loss.lost)
+            finally:
+                self.recovering_thread = None
+
+    def _replace(self, lost: dict[int, str]) -> None:
+        behind: set[int] = set()  # shards that are new and do not know all yet
+        while lost or behind:
+            if lost:
                 self.policy.note(lost)
-                try:
+            behind |= set(lost)
+            try:
+                if lost:
                     self.pool.replace(sorted(lost))
-                    for shard in sorted(lost):
-                        bring_up_to_date(self, shard)
-                        self.ahead[shard] = {h for h, solver in self.solvers.items() if len(self.steps[h].ids) or solver.stretch != 1.0}
                     lost = {}
-                except ShardsLost as again:
-                    lost = {**{shard: cause for shard, cause in lost.items() if shard not in again.lost}, **again.lost}
+                for shard in sorted(behind):
+                    bring_up_to_date(self, shard)
+                    self.ahead[shard] = {h for h, solver in self.solvers.items() if len(self.steps[h].ids) or solver.stretch != 1.0}
+                    behind.discard(shard)
+            except ShardsLost as again:
+                lost = again.lost
 
     # -- the run ------------------------------------------------------------------------------------------------------
 
@@ -315,9 +331,8 @@ class Coordinator:
             if isinstance(heads, Program):
                 yield from self._program(heads)
                 return
-            groups = Counter(head.group for head in heads if head.group is not None)
             self.finished = set() if state is None else restore(self, heads, state)
-            self.open(len(heads), max(groups.values(), default=1))
+            self.open(len(heads), together(heads))
             self.add(heads)
             while self.busy:
                 yield self.round_once()
@@ -345,9 +360,9 @@ class Coordinator:
     def open(self, n_heads: int, together: int = 1) -> None:
         """Prepare statistics and bases, and plan memory for so many heads at a time (or as many as fit, `together` at least)."""
         self.started = time.perf_counter()
-        if n_heads > 1:  # sub-problems run side by side, and BLAS must not start threads in each of them
+        if n_heads > 1 and self.limits is None:  # sub-problems run side by side, and BLAS must not start threads in each of them
             self.limits = threadpool_limits(1)
-        self._prepare()
+        self.prepare()
         self.plan = self._open(n_heads, together)
         self.blocks = WorkingBlocks(self.problem, self.bases, self.centers, self.store, self.threads, self._stack_rows)
 
@@ -388,6 +403,8 @@ class Coordinator:
                 self.steps.pop(h, None)
                 self.blocks.forget(h)
                 self.dropped.append(h)
+                for known in self.ahead.values():
+                    known.discard(h)
         self.waiting = deque(party for party in self.waiting if not wanted & {h for h, _ in party})
 
     def round_once(self, paused: Container[int] = ()) -> list[dict]:
@@ -402,7 +419,7 @@ class Coordinator:
         for leader in dict.fromkeys(self.leaders[h] for h in active if h in self.leaders):
             leader.absorb_members()
         rows = self._record(active)
-        self._finish([h for h in active if self.solvers[h].done])
+        self._finish([h for h in active if self.solvers[h].done], active)
         self._step([h for h in active if h in self.solvers and h not in self.restarted])
         return rows
 
@@ -447,9 +464,12 @@ class Coordinator:
         ids = np.flatnonzero(solver.a)
         return Step(ids, solver.a[ids], solver.a[ids])
 
-    def _finish(self, done: list[int]) -> None:
-        """Keep the results of heads that are done with a stage; they go on with the next one or leave."""
-        curious = [h for h in self.peek if h in self.solvers and h not in done]
+    def _finish(self, done: list[int], active: list[int]) -> None:
+        """Keep the results of heads that are done with a stage; they go on with the next one or leave.
+
+        active : heads of this round. Others may have made a step that the shards do not know yet: there is no f to show of them.
+        """
+        curious = [h for h in active if h in self.peek and h not in done]
         watched = [h for h in done + curious if self.solvers[h].head.watch is not None]
         wanted = [(h, self.solvers[h].combination, np.sort(self.solvers[h].head.watch)) for h in watched]
         values = self._ask("f_of", wanted) if wanted else []

@@ -27,11 +27,15 @@ class ShardsLost(Exception):
 
 @dataclass
 class FailurePolicy:
-    """Counts failures of a run. most : failures it may survive. failures : so far, by shard number, or -1 for the coordinator."""
+    """Counts failures of a run. most : failures it may survive. failures : so far, by shard number, or -1 for the coordinator.
+
+    news : what happened since it was last asked for, in words.
+    """
 
     most: int
     failures: Counter = field(default_factory=Counter)
     last_cause: str = ""
+    news: list[str] = field(default_factory=list)
 
     @property
     def total(self) -> int:
@@ -42,11 +46,18 @@ class FailurePolicy:
         for shard, cause in sorted(lost.items()):
             self.failures[shard] += 1
             self.last_cause = cause
+            self.news.append(f"{_name(shard)} lost ({cause or 'unknown cause'}), replaced")
         if self.total > self.most:
-            who = ", ".join(
-                f"{'the coordinator' if shard < 0 else f'shard {shard}'} {count} time{'s' if count > 1 else ''}"
-                for shard, count in sorted(self.failures.items())
-            )
+            who = ", ".join(f"{_name(shard)} {count} time{'s' if count > 1 else ''}" for shard, count in sorted(self.failures.items()))
             raise ShardFailure(
                 f"lost {who}, more than max_shard_failures={self.most} allows; the last cause: {self.last_cause or 'unknown'}"
             )
+
+    def take_news(self) -> list[str]:
+        """The news, which are none afterwards."""
+        taken, self.news = self.news, []
+        return taken
+
+
+def _name(shard: int) -> str:
+    return "the coordinator" if shard < 0 else f"shard {shard}"

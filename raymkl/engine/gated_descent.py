@@ -8,8 +8,8 @@ With B[i, m] = sum_j a_j k_m(i, j) eta_m(j) and A[i] = sum_m eta_m(i) B[i, m] th
     dJ / ds_m(i) = -a_i eta_m(i) (B[i, m] - A[i])
 
 Every evaluation of J is an SVM solved by the engine over cached columns, from the last dual variables. A trial is given up as soon as
-its dual value shows that J cannot be smaller. Steps are accepted only when the certified primal value, an upper bound of J, falls
-enough, so the objective never increases.
+its dual value shows that J cannot be smaller. Directions are gradients, corrected by the curvature that the last steps have met.
+Steps are accepted only when the certified primal value, an upper bound of J, falls enough, so the objective never increases.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from .coordinator import Coordinator, HeadResult
 from .gate_scores import KernelScores, LinearScores
 from .messages import Head
 from .program import Program
+from .quasi_newton import Memory, Vector
 from .shard import Shard
 
 # Gates below this are zero: the kernel is not evaluated there.
@@ -126,25 +127,25 @@ class GatedDescent(Program):
         gap = max(self.tol, FIRST_GAP)
         state = yield from self._evaluate(coordinator, head, parameters, scores, None, gap, np.inf)
         history = [self._row(coordinator, state, 0, 0.0)]
-        length, steps, settled, flat = None, 0, False, 0
+        memory, length, steps, settled, flat = Memory(), None, 0, False, 0
+        gradient = self._gradient(state)
         while steps < self.max_iter:
-            gradient = self._gradient(state)
-            direction, change = self.model.direction(gradient)  # both belong to a step of length one against the gradient
-            slope = float(np.sum(gradient * change))
-            largest = float(np.abs(change).max(initial=0.0))
+            step = memory.direction(gradient)
+            slope = step.inner(gradient)
+            largest = float(np.abs(step.change).max(initial=0.0))
             if slope <= 1e-12 * abs(state.objective) or largest == 0.0:
                 settled = True
                 break
-            length = min(1.0 / largest if length is None else 2.0 * length, LARGEST_CHANGE / largest)
+            length = min(1.0 if len(memory) else 1.0 / largest, LARGEST_CHANGE / largest)
             new = None
             for _ in range(MOST_TRIALS):
                 if length * slope < 0.1 * self.tol * abs(state.objective) and gap <= self.tol:
-                    break  # the gradient promises less than what is wanted
+                    break  # less is promised than what is wanted
                 new = yield from self._evaluate(
                     coordinator,
                     head,
-                    self.model.moved(state.parameters, direction, length),
-                    state.scores - length * change,
+                    self.model.moved(state.parameters, step.parameters, length),
+                    state.scores - length * step.change,
                     state,
                     gap,
                     state.objective - SUFFICIENT * length * slope,
@@ -153,18 +154,22 @@ class GatedDescent(Program):
                     break
                 length *= SHORTER
             if new is None:
-                if gap <= self.tol:
+                if len(memory):
+                    memory = Memory()  # once more along the gradient itself
+                elif gap <= self.tol:
                     settled = True
                     break
-                # No step could be certified: the SVMs must be sharper. The objective of the same gates can only come down.
-                gap = max(self.tol, 0.1 * gap)
-                sharper = yield from self._evaluate(coordinator, head, state.parameters, state.scores, state, gap, np.inf)
-                state = sharper if sharper.objective < state.objective else state
-                length = None
+                else:
+                    # No step could be certified: the SVMs must be sharper. The objective of the same gates can only come down.
+                    gap = max(self.tol, 0.1 * gap)
+                    sharper = yield from self._evaluate(coordinator, head, state.parameters, state.scores, state, gap, np.inf)
+                    state = sharper if sharper.objective < state.objective else state
+                    gradient = self._gradient(state)
                 continue
             steps += 1
             decrease = (state.objective - new.objective) / max(abs(state.objective), 1e-300)
-            state = new
+            before, gradient, state = gradient, self._gradient(new), new
+            memory.add(step, length, before, gradient)
             history.append(self._row(coordinator, state, steps, length))
             flat = flat + 1 if decrease < self.tol else 0
             gap = float(np.clip(GAP_OF_DECREASE * decrease, self.tol, gap))
@@ -178,10 +183,10 @@ class GatedDescent(Program):
                 history.append(self._row(coordinator, state, steps, 0.0))
         return Gating(state.parameters, state.gates, state.result, history, steps, settled)
 
-    def _gradient(self, state: _State) -> np.ndarray:
-        """(n, M) derivative of J in the scores."""
+    def _gradient(self, state: _State) -> Vector:
         average = np.sum(state.gates * state.products, axis=1, keepdims=True)
-        return -state.result.a[:, None] * state.gates * (state.products - average)
+        slopes = -state.result.a[:, None] * state.gates * (state.products - average)
+        return Vector(slopes, *self.model.direction(slopes))
 
     def _evaluate(self, coordinator, head, parameters, scores, before, gap, ceiling) -> Iterator[list[dict]]:
         """The state at the given scores, its SVM solved from `before`; None when its objective is not below the ceiling."""

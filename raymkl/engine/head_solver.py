@@ -17,7 +17,7 @@ A head with a `path` solves the same problem for one set of bounds after the oth
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -41,6 +41,8 @@ POLISHED = 1e-11
 POLISH_ROUNDS = 60
 # Steps of the fixed point are stretched up to this factor.
 LONGEST_STRIDE = 32.0
+# A new stage of a path begins with every weight at least this part of the largest one.
+LIFTED = 1e-2
 # Rounds without progress of the gap after which a head gives up.
 PATIENCE = 200
 
@@ -153,9 +155,19 @@ class HeadSolver:
         self._set_bounds()
         self.a = np.clip(self.a * self.stretch, self.lower, self.upper)  # the very operation of the shards: equal to the last bit
         self.s = self.s * self.stretch**2
+        self._renew_weights()
+        self._start_stage()
+
+    def _renew_weights(self) -> None:
+        """What the weights of the last stage leave to the next one.
+
+        Cuts belong to the old bounds. Steps of the fixed point are factors: a weight that has come down to nothing would take so
+        many of them to return that they grow too long and overshoot.
+        """
         if self.planes is not None:
             self.planes = CuttingPlanes(self.head.norm, len(self.spread))
-        self._start_stage()
+        elif self.rule in ("fixed point", "hold") and self.head.norm.p < 2:
+            self.theta = np.where(self.used, self.head.norm.project(np.maximum(self.theta, LIFTED * self.theta.max())), 0.0)
 
     def _rule(self) -> str:
         if self.head.solver == "wrapper" or self.head.theta_step == "cutting_plane":
@@ -178,14 +190,16 @@ class HeadSolver:
         dual_value = self.head.loss.dual_value(self.a, self.head.targets, self.bounds)
         self.losses = summary.losses
         self.certificate = certify(self.head.norm, self.theta, self.s, dual_value, self.intercepts, summary.losses)
-        self.intercept = self.certificate.intercept
         top = summary.grow_residual.max(initial=-np.inf)
         bottom = summary.shrink_residual.min(initial=np.inf)
         self.violation = max(top - bottom, 0.0)
         if np.isfinite(top) and np.isfinite(bottom):
             self.middle = (top + bottom) / 2
         else:
-            self.middle = self.intercept
+            self.middle = self.certificate.intercept
+        if top < bottom:  # every b between them is optimal; which candidate wins by a rounding error must not decide about predictions
+            self.certificate = replace(self.certificate, intercept=self.middle)
+        self.intercept = self.certificate.intercept
         self.weights_moved = False
         if self.rule == "led":
             return

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..kernels.statistics import PORTION_BYTES
+from .messages import Problem
 
 # Share of the free memory that caches may take when no budget is given.
 DEFAULT_SHARE = 0.4
@@ -15,6 +16,8 @@ WORKING_SET = 1536
 # Large problems: a round costs much more in the shards than in the coordinator, so that fewer, larger rounds pay.
 LARGE_PROBLEM = 16_000
 LARGE_WORKING_SET = 2048
+# Strings: most rows become support vectors and hold each other back, so that few large rounds take half the time of many small ones.
+STRING_WORKING_SET = 3072
 SMALLEST_WORKING_SET = 64
 # Ready-made matrices: all M entries of every pair of a working set travel to the coordinator, this many bytes at most.
 STACK_BLOCK_BYTES = 64 * 2**20
@@ -59,14 +62,15 @@ def plan(
     budget: int | None,
     n_shards: int,
     together: int = 1,
+    strings: bool = False,
 ) -> MemoryPlan:
     """Plan for shards of at most `shard_rows` rows.
 
     item : bytes of the cached statistics of one pair (0: nothing is cached). rank : basis functions. depth : ready-made matrices.
     budget : bytes per shard, or None for a share of the free memory. together : heads that must be trained at the same time; others
-    may wait for room. Raises ValueError when not even one round fits.
+    may wait for room. strings : whether kernels of strings are among them. Raises ValueError when not even one round fits.
     """
-    size = WORKING_SET if n_rows < LARGE_PROBLEM else LARGE_WORKING_SET
+    size = STRING_WORKING_SET if strings else WORKING_SET if n_rows < LARGE_PROBLEM else LARGE_WORKING_SET
     if depth:
         size = min(size, int(np.sqrt(STACK_BLOCK_BYTES / (8 * depth))))
     smallest = max(min(SMALLEST_WORKING_SET, n_rows), 2)
@@ -94,6 +98,15 @@ def plan(
     if capacity < n_rows:
         size = int(min(size, max(capacity // heads, smallest)))
     return MemoryPlan(capacity, size, _new(size, n_rows), per_column, int(fixed + per_column * capacity), heads)
+
+
+def plan_of(problem: Problem, bounds: list[tuple[int, int]], rank: int, n_heads: int, together: int, budget: int | None) -> MemoryPlan:
+    """The plan of a problem whose rows are split at `bounds`; the rest is as in `plan`."""
+    statistics = list(dict.fromkeys(family.statistic for family in problem.families))
+    item = sum(problem.pair_bytes(statistic) for statistic in statistics if statistic.cacheable)
+    rows, depth = max((last - first for first, last in bounds), default=0), sum(problem.depths.values())
+    strings = any(statistic.reads_strings for statistic in statistics)
+    return plan(rows, problem.n_rows, item, rank, n_heads, depth, budget, len(bounds), together, strings)
 
 
 def _new(size: int, n_rows: int) -> int:

@@ -14,29 +14,29 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ray
-from ray.util.placement_group import placement_group, remove_placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+from ray.util.placement_group import remove_placement_group
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
-from .failures import FailurePolicy, ShardFailure, ShardsLost
+from .failures import FailurePolicy, ShardsLost
 from .messages import Head, Problem
 from .params import RayParams
+from .placement import ask_for_place, check_resources, most_shards, wait_for_cpus, wait_for_place
 from .program import Program
 from .recovery import state_of
-from .rows import split_bounds, take, to_table
+from .rows import split_bounds, take, to_block
 from .shard import Shard
+from .sizing import choose, usual_shards
 
-# A shard with fewer rows than this is not worth an actor when the number of shards is left to us.
-ROWS_PER_SHARD = 2_000
 # A run that is watched reports this often.
 REPORT_SECONDS = 1.0
-# CPUs of an earlier fit are free again after about 50 ms.
-LEAVING_SECONDS = 0.5
 # Without a checkpoint directory the driver still gets the state this often, in case that the coordinator is lost.
 SNAPSHOT_SECONDS = 30.0
+# How long a replacement waits for the place of the shard that was lost.
+PLACE_SECONDS = 20.0
 # A coordinator reports between rounds; so many times `timeout_s` without a word mean that it is gone.
 SILENCE = 10.0
 # What Ray raises for a call to a process or node that is gone.
@@ -88,8 +88,10 @@ class RayPool:
             if shard in lost:
                 continue
             try:
-                results.append(ray.get(reference))
+                results.append(ray.get(reference, timeout=self.params.timeout_s))
                 self.started[shard] = True
+            except ray.exceptions.GetTimeoutError:
+                lost[shard] = f"its answer did not arrive within timeout_s={self.params.timeout_s:g} seconds"
             except LOSSES as error:
                 lost[shard] = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
         if lost:
@@ -117,14 +119,25 @@ class RayPool:
         return silent
 
     def replace(self, shards: list[int]) -> None:
-        """Start new actors in the place of lost ones and give them their rows."""
+        """Start new actors in the place of lost ones and give them their rows.
+
+        The place of a shard on a lost node comes back when another node joins. A run does not wait long for that: the shard then
+        moves in with others, on a node that is alive, without a CPU of its own.
+        """
         self.generation += 1
         for s in shards:
             ray.kill(self.actors[s])
-            self.actors[s] = start_shard(s, self.params, self.place.group)
-            self.started[s] = False
-            self.replacements.append(self.actors[s])
+            self._begin(s, start_shard(s, self.params, self.place.group))
+        pings = {self.actors[s].ping.options(concurrency_group="watch").remote(): s for s in shards}
+        answered, _ = ray.wait(list(pings), num_returns=len(pings), timeout=min(PLACE_SECONDS, self.params.timeout_s))
+        for s in (s for ping, s in pings.items() if ping not in answered):
+            ray.kill(self.actors[s])
+            self._begin(s, start_shard(s, self.params, None, crowded=True))
         self.load(shards)
+
+    def _begin(self, s: int, actor: Any) -> None:
+        self.actors[s], self.started[s] = actor, False
+        self.replacements.append(actor)
 
     def close(self) -> None:
         """End the actors that this pool has started itself."""
@@ -132,13 +145,18 @@ class RayPool:
             ray.kill(actor)
 
 
-def start_shard(index: int, params: RayParams, group: Any) -> Any:
-    """A shard actor that loads its code while its rows are still on the way."""
+def start_shard(index: int, params: RayParams, group: Any, crowded: bool = False) -> Any:
+    """A shard actor that loads its code while its rows are still on the way. crowded : on any node with CPUs, free or not."""
     # Ray's own restarts would answer with an empty state.
     options = {"num_cpus": params.cpus_per_shard, "max_restarts": 0, "max_task_retries": 0}
     if group is not None:
         bundle = index if group[1] else -1
         options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group[0], placement_group_bundle_index=bundle)
+    if crowded:
+        nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) > 0]
+        options["num_cpus"] = 0
+        if nodes:
+            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(nodes[index % len(nodes)], soft=True)
     # Pings have a thread of their own, so that they are answered during a round.
     return ray.remote(concurrency_groups={"watch": 1})(Shard).options(**options).remote(max(1, int(params.cpus_per_shard)), True)
 
@@ -155,33 +173,34 @@ class Place:
 
 
 @contextmanager
-def shard_actors(rows: dict, problem: Problem, params: RayParams) -> Iterator[Place]:
-    """Shard actors with a place of their own. They end with the block."""
+def shard_actors(rows: dict, problem: Problem, params: RayParams, patience: float = 0.0) -> Iterator[Place]:
+    """Shard actors with a place of their own. They end with the block. patience : seconds to wait for nodes that may still join."""
     bounds = split_bounds(problem.n_rows, choose_shards(problem.n_rows, params))
-    check_resources(len(bounds), params)
-    _wait_for_cpus(len(bounds) * params.cpus_per_shard)
-    group = _ask_for_place(len(bounds), params)
+    check_resources(len(bounds), params, patience)
+    wait_for_cpus(len(bounds) * params.cpus_per_shard)
+    group: tuple = (None, False)
     actors: list = []
     try:
+        group = ask_for_place(len(bounds), params)
         # Processes start while the rows are packed.
         actors += [start_shard(index, params, group) for index in range(len(bounds))]
         shared = ray.put(problem)
-        blocks = [ray.put(to_table(take(rows, slice(first, last)), problem.views)) for first, last in bounds]
-        if group is not None and group[1]:
-            _wait_for_place(group[0], len(bounds), params)
+        blocks = [ray.put(to_block(take(rows, slice(first, last)), problem.views)) for first, last in bounds]
+        wait_for_place(group, actors, params)
         yield Place(actors, blocks, bounds, shared, group)
     finally:
         for actor in actors:
             ray.kill(actor)
-        if group is not None and group[1]:
+        if group[1]:
             remove_placement_group(group[0])
 
 
 def coordinate(
-    place: Place, params: RayParams, heads: list[Head] | Program, watched: bool, state: dict | None, failures: int
+    place: Place, params: RayParams, heads: list[Head] | Program, watched: bool, state: dict | None, failures: dict[int, int]
 ) -> Iterator[dict]:
     """The coordinator's rounds as a task. Yields {"rows": newest history}, {"state": of the run} now and then, {"outcome": ...} at last.
 
+    When shards were lost, {"news": what happened, "failures": so far by shard} comes in between. failures : of earlier coordinators.
     The references in `place` are not resolved on the way: blocks travel to the shards and not through here. A task and not an actor:
     its process goes back to Ray's pool with all code loaded, and the next fit finds it there.
     """
@@ -189,7 +208,7 @@ def coordinate(
     from .metrics import RunMetrics
 
     pool = RayPool(place, params)
-    policy = FailurePolicy(params.max_shard_failures, Counter({-1: failures} if failures else {}))
+    policy = FailurePolicy(params.max_shard_failures, Counter(failures))
     metrics = RunMetrics()
     try:
         rounds = Coordinator(pool, ray.get(place.problem), params.memory_per_shard, policy=policy)
@@ -199,6 +218,8 @@ def coordinate(
         for rows in rounds.rounds(heads, state):
             now = time.monotonic()
             metrics.record(rows, policy.total)
+            if policy.news:
+                yield {"news": policy.take_news(), "failures": dict(policy.failures)}
             if not isinstance(heads, Program) and now - saved >= every:
                 saved = now
                 yield {"state": state_of(rounds)}
@@ -226,28 +247,35 @@ def train_on_ray(
     """
     if not ray.is_initialized():
         ray.init(include_dashboard=False, log_to_driver=False)
-    policy = FailurePolicy(params.max_shard_failures)
+    policy, patience = FailurePolicy(params.max_shard_failures), 0.0
+    if not isinstance(heads, Program):
+        shards = choose(rows, problem, heads, params.num_shards, most_shards(params), params.memory_per_shard)
+        params = replace(params, num_shards=shards)
     while True:
         try:
-            with shard_actors(rows, problem, params) as place:
-                for message in _messages(place, params, heads, report, state, policy.total):
+            with shard_actors(rows, problem, params, patience) as place:
+                for message in _messages(place, params, heads, report, state, dict(policy.failures)):
                     if "outcome" in message:
                         return message
+                    if "failures" in message:
+                        policy.failures = Counter(message["failures"])
                     if "state" in message:
                         state = message["state"]
-                        policy.failures = Counter({-1: state["failures"]} if state["failures"] else {})
                         if keep is not None:
                             keep(state)
         except CoordinatorLost as error:
-            # Its last state is here; another coordinator with new shards goes on from there.
+            # Its last state is here; another coordinator with new shards goes on from there, once they find a place.
             policy.note({-1: str(error)})
+            patience = params.timeout_s
+            for line in policy.take_news() if report is not None else ():
+                report({"message": line})
 
 
 class CoordinatorLost(Exception):
     """The coordinator's process or node is gone, or it has been silent for too long."""
 
 
-def _messages(place: Place, params: RayParams, heads: Any, report: Callable | None, state: dict | None, failures: int) -> Iterator[dict]:
+def _messages(place: Place, params: RayParams, heads: Any, report: Callable | None, state: dict | None, failures: dict) -> Iterator[dict]:
     """Messages of a coordinator task; errors come back as they were raised. The task ends with this generator."""
     # It needs no CPU of its own: shards wait while it works, and it waits while they do.
     task = ray.remote(coordinate).options(num_cpus=0, num_returns="streaming", max_retries=0, name="Coordinator.run")
@@ -263,8 +291,8 @@ def _messages(place: Place, params: RayParams, heads: Any, report: Callable | No
             except StopIteration:
                 raise CoordinatorLost("the coordinator ended without a result") from None
             finished = "outcome" in message
-            if "rows" in message and report is not None:
-                for row in message["rows"]:
+            if report is not None:
+                for row in [*({"message": line} for line in message.get("news", ())), *message.get("rows", ())]:
                     report(row)
             yield message
             if finished:
@@ -280,42 +308,4 @@ def _messages(place: Place, params: RayParams, heads: Any, report: Callable | No
 
 def choose_shards(n_rows: int, params: RayParams) -> int:
     """Shards to use: as asked, else one per share of the cluster's CPUs that has enough rows to do."""
-    if params.num_shards is not None:
-        return params.num_shards
-    cpus = ray.cluster_resources().get("CPU", 1.0)
-    return max(1, min(int(cpus / params.cpus_per_shard), n_rows // ROWS_PER_SHARD))
-
-
-def check_resources(num_shards: int, params: RayParams) -> None:
-    """Raise ValueError when the cluster could never hold the shards, however long one waits."""
-    wanted, there = num_shards * params.cpus_per_shard, ray.cluster_resources().get("CPU", 0.0)
-    if wanted > there + 1e-9:
-        raise ValueError(
-            f"{num_shards} shards of {params.cpus_per_shard:g} CPU need {wanted:g} CPUs, the Ray cluster has {there:g}; "
-            "ask for fewer shards or fewer CPUs per shard"
-        )
-
-
-def _wait_for_cpus(wanted: float) -> None:
-    """Give the actors of a fit that just ended a moment to leave: a placement group that does not fit at once is tried again late."""
-    deadline = time.monotonic() + LEAVING_SECONDS
-    while ray.available_resources().get("CPU", 0.0) < wanted and time.monotonic() < deadline:
-        time.sleep(0.01)
-
-
-def _ask_for_place(num_shards: int, params: RayParams) -> tuple | None:
-    """A placement group for the shards and whether it is ours; inside somebody's group, shards live there and none is made."""
-    current = ray.util.get_current_placement_group()
-    if current is not None:
-        return current, False
-    return placement_group([{"CPU": params.cpus_per_shard}] * num_shards, strategy=params.placement), True
-
-
-def _wait_for_place(group: Any, num_shards: int, params: RayParams) -> None:
-    """Raise ShardFailure when the shards find no place in time."""
-    if not group.wait(timeout_seconds=params.timeout_s):
-        free = ray.available_resources().get("CPU", 0.0)
-        raise ShardFailure(
-            f"{num_shards} shards of {params.cpus_per_shard:g} CPU found no place within timeout_s={params.timeout_s:g} seconds: "
-            f"{free:g} CPUs are free now"
-        )
+    return params.num_shards or usual_shards(n_rows, most_shards(params))

@@ -43,16 +43,18 @@ def bring_up_to_date(coordinator: Coordinator, shard: int) -> None:
     solvers = coordinator.solvers
     ask("add_heads", {h: solver.head for h, solver in solvers.items()})
     ask("resume", {h: (solver.scale, solver.a) for h, solver in solvers.items()})
-    cached = np.array(sorted(coordinator.cache.slot), np.int64) if coordinator.cached else NO_IDS
-    for start in range(0, len(cached), COLUMNS_AT_ONCE):
-        ids = cached[start : start + COLUMNS_AT_ONCE]
-        ask("enter", RoundRequest(0, ids, coordinator.cache.slots(ids), coordinator.rows_of(ids)))
+    # Gradients first: the columns they need are gone again before the caches fill, so that the new shard keeps its memory plan.
+    at_once = min(COLUMNS_AT_ONCE, coordinator.plan.capacity)
     if solvers:
         used = np.flatnonzero(np.any([solver.a != 0 for solver in solvers.values()], axis=0))
-        for start in range(0, len(used), COLUMNS_AT_ONCE):
-            ids = used[start : start + COLUMNS_AT_ONCE]
+        for start in range(0, len(used), at_once):
+            ids = used[start : start + at_once]
             values = {h: solver.a[ids] for h, solver in solvers.items() if np.any(solver.a[ids])}
             ask("rebuild", ids, coordinator.rows_of(ids) if coordinator.cached else {}, values)
+    cached = np.array(sorted(coordinator.cache.slot), np.int64) if coordinator.cached else NO_IDS
+    for start in range(0, len(cached), at_once):
+        ids = cached[start : start + at_once]
+        ask("enter", RoundRequest(0, ids, coordinator.cache.slots(ids), coordinator.rows_of(ids)))
 
 
 def without_changes(request: RoundRequest, known: set[int]) -> RoundRequest:
@@ -69,7 +71,6 @@ def state_of(coordinator: Coordinator) -> dict:
     return {
         "round": coordinator.round,
         "seconds": coordinator.seconds,
-        "failures": coordinator.policy.total,
         "history": coordinator.history,
         "results": {str(h): [_pack_result(stage) for stage in stages] for h, stages in coordinator.results.items() if stages},
         "finished": sorted(coordinator.finished),
@@ -89,6 +90,8 @@ def restore(coordinator: Coordinator, heads: list[Head], state: dict) -> set[int
     for h, found in state["heads"].items():
         head = heads[int(h)]
         head.start, head.stage = (np.array(found["a"]), np.array(found["theta"])), int(found["stage"])
+        # A run may have been interrupted between keeping the result of a stage and beginning the next one.
+        coordinator.results[int(h)] = coordinator.results.get(int(h), [])[: head.stage]
     return set(state["finished"])
 
 
@@ -100,4 +103,3 @@ def _unpack_result(stored: dict) -> HeadResult:
     from .coordinator import HeadResult
 
     return HeadResult(**{**stored, "certificate": Certificate(**stored["certificate"])})
-

@@ -19,6 +19,26 @@ from ..kernels.sparse import is_sparse
 from ..kernels.store import KernelStore, StoreRows
 
 
+def to_block(rows: Mapping, views: Sequence) -> pa.Table | dict:
+    """What a shard is given: an Arrow block, or, of rows that stay in their source, where they are (see `source_rows`)."""
+    return dict(rows) if any(map(_in_source, rows.values())) else to_table(rows, views)
+
+
+def from_block(block: pa.Table | Mapping, views: Sequence) -> Mapping:
+    """Rows out of what a shard was given. Those that are still in their source are read now."""
+    if isinstance(block, pa.Table):
+        return from_table(block, views)
+    if any(map(_in_source, block.values())):
+        from .source_rows import resolved  # loaded by those who have such rows only
+
+        return resolved(block)
+    return block
+
+
+def _in_source(array: Any) -> bool:
+    return getattr(array, "in_source", False)
+
+
 def to_table(rows: Mapping, views: Sequence) -> pa.Table:
     """Pack rows (dict view key -> array) into a table; `views` fixes the order of the columns."""
     columns, names, metadata = [], [], {}

@@ -26,7 +26,7 @@ from ..optim.losses import slopes
 from ..optim.working_set import evenly_spaced, violators
 from .messages import Head, HeadReply, HeadRequest, Problem, RoundReply, RoundRequest
 from .parallel import RowThreads
-from .rows import from_table, take
+from .rows import from_block, take
 
 
 class Shard:
@@ -41,8 +41,11 @@ class Shard:
             warm_up()
 
     def load(self, block: pa.Table | dict, first: int, problem: Problem) -> None:
-        """Take rows first <= i < first + n, an Arrow block or arrays by view, and forget all that was before."""
-        self.rows = from_table(block, problem.views) if isinstance(block, pa.Table) else block
+        """Take rows first <= i < first + n, an Arrow block or arrays by view, and forget all that was before.
+
+        Rows that are still in their source are read now.
+        """
+        self.rows = from_block(block, problem.views)
         self.first = first
         self.problem = problem
         self.n = next(iter(self.rows.values())).shape[0]
@@ -286,7 +289,7 @@ class Shard:
             if self.cache[s] is None:
                 blocks.append((self.prepared[s].array, ids))
                 continue
-            fresh = np.empty((len(ids), *self.cache[s].shape[1:]), self.cache[s].dtype)
+            fresh = statistic.empty_block(len(ids), self.n, self.problem.cell_dtype(statistic))
             self._fill(s, fresh, request)
             blocks.append((fresh, np.arange(len(ids))))
         for h, a in values.items():

@@ -61,4 +61,7 @@ class Leader(HeadSolver):
             member.next_stage()
         self.stage += 1
         self._set_bounds()
+        self._renew_weights()
+        for member in self.members:
+            member.theta = self.theta.copy()
         self._start_stage()

@@ -16,6 +16,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
 from ..engine import Head, Problem, RayParams
+from ..engine.source_rows import fetch
 from ..engine.train import ENGINES, train
 from ..kernels.base import Kernel, Scaled
 from ..kernels.defaults import SCALE_DEPENDENT, default_bank, scales_apart
@@ -23,7 +24,7 @@ from ..kernels.families import NO_GATE, cell_dtypes, group
 from ..kernels.formulas import Linear, Precomputed
 from ..kernels.normalize import KINDS, gate_of_diagonal
 from ..kernels.views import view_of
-from . import inputs
+from . import inputs, row_sources
 from .decision import decision_values
 from .explain import ExplainMixin
 
@@ -77,7 +78,8 @@ class BaseMKL(ExplainMixin, BaseEstimator):
         if isinstance(kernels, str):
             raise ValueError(f'kernels must be a list of kernels or "precomputed", got {kernels!r}')
         if kernels is None:
-            return default_bank(inputs.rows_of(X, [Linear()])[None])
+            some = row_sources.sample(X) if isinstance(X, row_sources.SourceInput) else X
+            return default_bank(inputs.rows_of(some, [Linear()])[None])
         if isinstance(kernels, Kernel):
             kernels = [kernels]
         try:
@@ -93,8 +95,16 @@ class BaseMKL(ExplainMixin, BaseEstimator):
             raise ValueError(NO_SPHERICAL_MATRICES)
         return kernels
 
+    def _open(self, X: Any, y: Any = None) -> tuple[Any, Any]:
+        """X and y; a path or Dataset becomes a source of rows (a path of ready-made kernels is a kernel store), a label column labels."""
+        precomputed = isinstance(self.kernels, str) and self.kernels == "precomputed"
+        return (X, y) if precomputed else row_sources.opened(X, y)
+
     def _read(self, X: Any, reset: bool) -> tuple[Any, dict, list[Kernel]]:
         """Container, rows by view key, and kernels; all checks of X that need no y."""
+        X, _ = self._open(X)
+        if isinstance(X, row_sources.SourceInput) and not reset:
+            X = row_sources.whole_to_predict(self, X)
         if isinstance(self.kernels, str) and self.kernels == "precomputed":
             if self.normalize == "spherical":
                 raise ValueError(NO_SPHERICAL_MATRICES)
@@ -106,7 +116,14 @@ class BaseMKL(ExplainMixin, BaseEstimator):
         inputs.count_rows(X)
         kernels = self._check_kernels(X) if reset else self.kernels_
         vectors = [kernel for kernel in kernels if not inputs.is_matrix(kernel)]
-        rows = {**inputs.rows_of(X, vectors), **inputs.matrices_of(X, kernels, square=reset)}
+        if isinstance(X, row_sources.SourceInput):
+            spherical = self.normalize == "spherical"
+            rows = row_sources.survey(X, vectors, diagonals=spherical, largest=not spherical and self.dtype == "auto")
+        else:
+            rows = inputs.rows_of(X, vectors)
+            if isinstance(X, row_sources.Batch):
+                row_sources.check_widths(rows, self._support_rows)
+        rows = {**rows, **inputs.matrices_of(X, kernels, square=reset)}
         lengths = {key: array.shape[0] for key, array in rows.items()}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"the views of X have different numbers of rows: {lengths}")
@@ -190,7 +207,7 @@ class BaseMKL(ExplainMixin, BaseEstimator):
             for family in families
             if family.statistic.cacheable
             and not family.statistic.non_negative
-            and largest * max(np.abs(_diagonal(kernel, rows)).max() for kernel in family.kernels) > LARGE_VALUES
+            and largest * max(_largest_diagonal(kernel, rows) for kernel in family.kernels) > LARGE_VALUES
         )
 
     def _spherical_gates(self, rows: dict, kernels: list[Kernel]) -> tuple[np.ndarray | None, list[int] | None]:
@@ -198,8 +215,8 @@ class BaseMKL(ExplainMixin, BaseEstimator):
         if self.normalize != "spherical":
             return None, None
         columns, gate_of_entry = [], []
-        for kernel in kernels:
-            gate = gate_of_diagonal(_diagonal(kernel, rows))
+        for diagonal in _diagonals(kernels, rows):
+            gate = gate_of_diagonal(diagonal)
             if np.all(gate == 1.0):
                 gate_of_entry.append(NO_GATE)
             else:
@@ -243,6 +260,9 @@ class BaseMKL(ExplainMixin, BaseEstimator):
 
     def _decision(self, X: Any) -> np.ndarray:
         """(n, n_heads) decision values."""
+        X, _ = self._open(X)
+        if isinstance(X, row_sources.SourceInput):
+            return np.concatenate([self._decision(batch) for batch in row_sources.batches_to_predict(self, X)])
         kernels, rows, gates = self._rows_to_predict(X)
         values = decision_values(
             kernels,
@@ -264,7 +284,7 @@ class BaseMKL(ExplainMixin, BaseEstimator):
         gates = None
         if self._gate_of_entry is not None and max(self._gate_of_entry, default=NO_GATE) != NO_GATE:
             used = [kernel for kernel, gate in zip(kernels, self._gate_of_entry, strict=True) if gate != NO_GATE]
-            gates = np.stack([gate_of_diagonal(_diagonal(kernel, rows)) for kernel in used], axis=1)
+            gates = np.stack([gate_of_diagonal(diagonal) for diagonal in _diagonals(used, rows)], axis=1)
         return kernels, rows, gates
 
     def _support_columns(self, stack: np.ndarray, wanted: int) -> np.ndarray:
@@ -283,9 +303,10 @@ class BaseMKL(ExplainMixin, BaseEstimator):
         """Keep the features of the support vectors, and nothing of the other rows."""
         self._n_train = next(iter(rows.values())).shape[0]
         self._stack_depths = {key: array.shape[2] for key, array in rows.items() if getattr(array, "ndim", 2) == 3}
+        vectors = {key: array for key, array in rows.items() if getattr(array, "ndim", 2) != 3}
         self._support_rows = {
-            key: array[self.support_] if getattr(array, "ndim", 2) != 3 else np.empty((len(self.support_), 0))
-            for key, array in rows.items()
+            **dict.fromkeys(rows, np.empty((len(self.support_), 0))),  # of ready-made matrices nothing is kept
+            **fetch(vectors, self.support_),
         }
         self._support_gates = None if gates is None else gates[self.support_]
 
@@ -316,6 +337,23 @@ def _without_constant_gates(
         if gate != NO_GATE and constant[gate]:
             kernels[entry], gate_of_entry[entry] = Scaled(kernels[entry], float(gates[0, gate]) ** 2), NO_GATE
     return kernels, gate_of_entry
+
+
+def _diagonals(kernels: list[Kernel], rows: Mapping) -> list[np.ndarray]:
+    """k(x, x) of every kernel from rows by view key; what kernels share is computed once."""
+    known = [row_sources.known_diagonal(kernel, rows) for kernel in kernels]
+    if kernels and all(diagonal is not None for diagonal in known):
+        return known
+    found: dict[int, np.ndarray] = {}
+    for family in group(kernels, join=True):
+        t = family.statistic.diagonal(family.statistic.prepare(rows))
+        found.update({member: np.asarray(family.values(i, t), np.float64) for i, member in enumerate(family.members)})
+    return [found[member] for member in range(len(kernels))]
+
+
+def _largest_diagonal(kernel: Kernel, rows: Mapping) -> float:
+    known = row_sources.known_largest(kernel, rows)
+    return float(np.abs(_diagonal(kernel, rows)).max()) if known is None else known
 
 
 def _diagonal(kernel: Kernel, rows: Mapping) -> np.ndarray:

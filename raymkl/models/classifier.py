@@ -137,10 +137,14 @@ class MKLClassifier(ClassifierMixin, BaseMKL):
         return tags
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MKLClassifier:
-        """Learn from n examples: X (any container), y (n,) labels of any type, sample_weight (n,) or None."""
+        """Learn from n examples: X (any container), y (n,) labels of any type, sample_weight (n,) or None.
+
+        X may be a path (Parquet file or directory, Arrow IPC file) or a `ray.data.Dataset`; y may then be the name of a column.
+        """
         self._check_params()
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
+        X, y = self._open(X, y)
         X, rows, kernels = self._read(X, reset=True)
         n = next(iter(rows.values())).shape[0]
         y = self._check_labels(y, n)
@@ -217,7 +221,7 @@ class MKLClassifier(ClassifierMixin, BaseMKL):
         weights = np.atleast_2d(self.kernel_weights_)
         if self._n_train != n or weights.shape[1] != n_kernels:
             return []
-        starts = []
+        starts, weights = [], np.broadcast_to(weights, (len(self.dual_coef_), n_kernels))  # shared ones belong to every head
         for coefficients, theta in zip(self.dual_coef_, weights, strict=True):
             a = np.zeros(n)
             a[self.support_] = coefficients
@@ -235,6 +239,11 @@ class MKLClassifier(ClassifierMixin, BaseMKL):
         values = self.decision_function(X)
         index = (values > 0).astype(int) if values.ndim == 1 else values.argmax(axis=1)
         return self.classes_[index]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Part of the rows (by weight) whose label is predicted; y as for `fit`."""
+        X, y = self._open(X, y)
+        return super().score(X, y, sample_weight)
 
     def save(self, path: Any) -> None:
         """Write the fitted model to an Arrow file (see `raymkl.load`)."""

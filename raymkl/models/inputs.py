@@ -15,6 +15,7 @@ from ..kernels.sequences import looks_like_strings, select_strings
 from ..kernels.statistics import Matrices
 from ..kernels.store import KernelStore, StoreRows, is_store
 from ..kernels.views import is_dict, is_frame, is_table, n_rows, select, view_of
+from . import row_sources
 
 # Symmetry of ready-made matrices is checked to this part of their largest entry (float32 matrices are welcome).
 SYMMETRY = 1e-5
@@ -27,8 +28,14 @@ DEFINITENESS = 1e-6
 
 def check_container(estimator: Any, X: Any, reset: bool) -> Any:
     """X as a container that views can be taken from; scikit-learn's checks for arrays and frames of one view."""
+    if isinstance(X, row_sources.SourceInput | row_sources.Batch):
+        if reset:
+            estimator.n_features_in_ = X.shape[1]
+            estimator.feature_names_in_ = np.asarray(X.features, object)
+        return X
     if is_dict(X) or is_table(X):
         if reset:
+            vars(estimator).pop("feature_names_in_", None)
             estimator.n_features_in_ = _width(X)
         return X
     if is_frame(X):
@@ -39,7 +46,7 @@ def check_container(estimator: Any, X: Any, reset: bool) -> Any:
         if len(X) == 0:
             raise ValueError("X has 0 rows; at least one example is needed")
         return X
-    if looks_like_strings(X) or (getattr(X, "dtype", None) == object and _reads_strings(estimator)):
+    if looks_like_strings(X) or (getattr(getattr(X, "dtype", None), "kind", "") == "O" and _reads_strings(estimator)):
         return _check_strings(estimator, X, reset)
     array = validate_data(
         estimator,
@@ -79,6 +86,10 @@ def _width(X: Any) -> int:
 
 def rows_of(X: Any, kernels: list[Kernel]) -> dict:
     """Rows by view key for all views that the kernels read: checked; numbers are finite, strings are packed (see `sequences`)."""
+    if isinstance(X, row_sources.SourceInput):
+        return row_sources.survey(X, kernels)
+    if isinstance(X, row_sources.Batch):
+        return row_sources.rows_of_batch(X, kernels)
     rows, readers = {}, {}
     for kernel in kernels:
         strings = kernel.string_views()
@@ -88,7 +99,9 @@ def rows_of(X: Any, kernels: list[Kernel]) -> dict:
                 rows[key] = select_strings(X, view_of(key), kernel) if key in strings else _numeric(select(X, view_of(key)), key)
             elif readers[key][1] != (key in strings):
                 where = "X" if key is None else f"view {view_of(key)!r} of X"
-                raise ValueError(f"{readers[key][0]!r} and {kernel!r} both read {where}, one as strings and one as numbers; give them views")
+                raise ValueError(
+                    f"{readers[key][0]!r} and {kernel!r} both read {where}, one as strings and one as numbers; give them views"
+                )
         check_non_negative({key: rows[key] for key in kernel.histogram_views()}, kernel)
         kernel.check_rows(rows)
     lengths = {key: array.shape[0] for key, array in rows.items()}
@@ -209,6 +222,11 @@ def matrices_of(X: Any, kernels: list[Kernel], square: bool) -> dict:
             key = kernel.statistic().view
             if square and is_store(key):
                 stacks[key] = precomputed_stack(key, square)
+            elif isinstance(X, row_sources.SourceInput | row_sources.Batch):
+                raise ValueError(
+                    f"{kernel!r} reads a matrix, which a path or Dataset of rows does not hold; "
+                    + ("write a kernel store (raymkl.kernels.write_store)" if square else "predict from a dict of arrays in memory")
+                )
             else:
                 stacks[key] = precomputed_stack(X if key is None and not is_dict(X) else select(X, view_of(key)), square)
     for kernel in kernels:

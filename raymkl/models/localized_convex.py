@@ -27,7 +27,7 @@ CLUSTER_PARAMETERS = """n_clusters : int >= 1
         Clusters of kernel k-means.
     evenness : float in (1 / n_clusters, 1], or "hard"
         Average evenness `mean_i mean_j c_j(x_i) / max_j c_j(x_i)` of the likelihoods: 1 makes all clusters alike (plain MKL, spread over
-        them), values near 1 / n_clusters and "hard" give every example to its nearest cluster alone. Without meaning for one cluster.
+        them), "hard" and its limit 1 / n_clusters give every example to its nearest cluster alone. Without meaning for one cluster.
     tau : float >= 0, or None
         Sharpness of the likelihoods; None finds it from `evenness`, a number is used as it is (`evenness` is then ignored).
     gating_kernel : "uniform", int, or a kernel
@@ -49,7 +49,7 @@ class ClusteredMixin:
         hard = isinstance(self.evenness, str) and self.evenness == "hard"
         number = isinstance(self.evenness, Real) and not isinstance(self.evenness, bool)
         least = 1.0 / self.n_clusters
-        if not hard and not (number and 0 < self.evenness <= 1 and (self.n_clusters == 1 or self.evenness > least)):
+        if not hard and not (number and 0 < self.evenness <= 1 and (self.n_clusters == 1 or self.evenness >= least)):
             raise ValueError(
                 f'evenness must be "hard" or a number in (1 / n_clusters, 1] = ({least:.4g}, 1] for n_clusters={self.n_clusters}; '
                 f"got {self.evenness!r}"
@@ -112,7 +112,7 @@ class ClusteredMixin:
         problem, working, gate_of_entry = self._describe(rows, kernels * self.n_clusters, heads)
         base_gates, self._base_gates = self._base_gates, None
         kernel = self._clustering_kernel([base for _, base in map(self._gate_layout.__getitem__, gate_of_entry[:n_kernels])])
-        hard = isinstance(self.evenness, str)
+        hard = isinstance(self.evenness, str) or (self.n_clusters > 1 and self.evenness * self.n_clusters <= 1)
         program = ClusteredTraining(
             heads=heads,
             kernel=kernel,

@@ -2,8 +2,9 @@
 
     min_x  1/2 (x - x0)' Q (x - x0) + gradient' (x - x0) + kink * sum |x|     s.t.  lower <= x <= upper,  sum(x) = sum(x0)
 
-with lower <= 0 <= upper. Every variable has a slope to the right and one to the left, which differ by 2 * kink at zero. A pair moves within the pieces on which
-both are linear and stops at zero exactly; going on to the other side is another move. The variables need not be doubled for this.
+with lower <= 0 <= upper. Every variable has a slope to the right and one to the left, which differ by 2 * kink at zero. A pair moves
+within the pieces on which both are linear and stops at zero exactly; going on to the other side is another move. The variables need
+not be doubled for this.
 """
 
 from __future__ import annotations

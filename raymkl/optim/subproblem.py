@@ -9,8 +9,8 @@ and with weights that follow the dual point (`theta = gradient of the dual norm`
 
     K_theta + 2 g' (d theta / d s) g,           g_m = K_m a on the working set,
 
-which tells the sub-problem how the weights will answer. A dual with a kink adds -kink * |x + d|_1 to both. A line search along the solution then uses the exact dual
-objective, which costs O(M), so every step increases it.
+which tells the sub-problem how the weights will answer. A dual with a kink adds -kink * |x + d|_1 to both. A line search along the
+solution then uses the exact dual objective, which costs O(M), so every step increases it.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from raymkl.optim.losses import LOSSES, Hinge, Loss
+from raymkl.optim.losses import LOSSES, EpsilonInsensitive, Hinge, Loss, slopes
 
 GRID = np.linspace(-50, 50, 100_001)  # step 1e-3, so the kink of the hinge at f = +-1 is on it
 
@@ -111,3 +111,48 @@ def test_base_loss_says_what_is_missing(call):
     arguments = [np.zeros(1)] * {"value": 2, "box": 2, "linear": 1, "conjugate": 3}[call]
     with pytest.raises(TypeError, match="Loss has no"):
         getattr(Loss(), call)(*arguments)
+
+
+# -- epsilon-insensitive loss ---------------------------------------------------------------------------------------------
+
+
+def test_epsilon_insensitive_value_is_the_naive_one():
+    rng = np.random.default_rng(0)
+    f, y = rng.normal(size=200), rng.normal(size=200)
+    naive = [max(abs(yi - fi) - 0.3, 0.0) for fi, yi in zip(f, y, strict=True)]
+    np.testing.assert_allclose(EpsilonInsensitive(0.3).value(f, y), naive)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.5])
+@pytest.mark.parametrize("y", [-2.0, 0.0, 3.5])
+@pytest.mark.parametrize("share", [-1.0, -0.4, 0.0, 0.7, 1.0])
+def test_epsilon_insensitive_conjugate_is_the_maximum_over_f(epsilon, y, share):
+    loss, bound = EpsilonInsensitive(epsilon), 2.5
+    got = loss.conjugate(np.array([share * bound]), np.array([y]), np.array([bound]))
+    assert got[0] == pytest.approx(conjugate_on_grid(loss, share * bound, y, bound), rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("share", [-1.5, 1 + 1e-6])
+def test_epsilon_insensitive_conjugate_is_infinite_outside_the_box(share):
+    loss, bound = EpsilonInsensitive(0.2), np.array([2.0])
+    assert np.isposinf(loss.conjugate(share * bound, np.array([1.0]), bound))[0]
+    lower, upper = loss.box(np.array([1.0]), bound)
+    assert lower[0] == -2.0 and upper[0] == 2.0
+
+
+def test_epsilon_insensitive_dual_is_its_linear_part_less_the_kink():
+    rng = np.random.default_rng(2)
+    y, a, bounds = rng.normal(size=30), rng.uniform(-1, 1, 30), np.ones(30)
+    loss = EpsilonInsensitive(0.25)
+    assert loss.dual_value(a, y, bounds) == pytest.approx(loss.linear(y) @ a - loss.kink * np.abs(a).sum())
+    assert Hinge().kink == 0
+
+
+def test_slopes_are_one_sided_derivatives():
+    loss, step = EpsilonInsensitive(0.25), 1e-7
+    a, y = np.array([-1.0, -0.5, 0.0, 0.5, 1.0]), np.array([0.3, -2.0, 1.0, 0.0, 5.0])
+    value = lambda point: -loss.conjugate(point, y, np.full(5, 2.0))  # noqa: E731
+    up, down = slopes(loss.linear(y), a, loss.kink)
+    np.testing.assert_allclose(up, (value(a + step) - value(a)) / step, atol=1e-6)
+    np.testing.assert_allclose(down, (value(a) - value(a - step)) / step, atol=1e-6)
+    assert slopes(y, a, 0.0) == (y, y)

@@ -1,0 +1,69 @@
+"""How many shards a run has, and whether one round fits their memory: settled in the driver, before any actor starts."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ..kernels.families import MAX_POWER
+from .messages import Head, Problem
+from .plan import plan_of
+from .rows import split_bounds
+
+# A shard with fewer rows than this is not worth an actor when the number of shards is left to us.
+ROWS_PER_SHARD = 2_000
+
+
+def together(heads: list[Head]) -> int:
+    """Heads that must be trained at the same time, because they share their weights."""
+    return max(Counter(head.group for head in heads if head.group is not None).values(), default=1)
+
+
+def usual_shards(n_rows: int, most: int) -> int:
+    """One shard per place that has enough rows to do."""
+    return max(1, min(most, n_rows // ROWS_PER_SHARD))
+
+
+def choose(rows: dict, problem: Problem, heads: list[Head], asked: int | None, most: int, budget: int | None) -> int:
+    """Number of shards: as asked, else the usual number, or as many more (up to `most`) as a small memory budget needs.
+
+    Raises the memory plan's ValueError when not even one round fits the budget.
+    """
+    count = asked or usual_shards(problem.n_rows, most)
+    if budget is None:
+        return count
+    # At most so many functions; when they fit, nothing has to be computed.
+    most_functions = sum(len(family.kernels) + MAX_POWER + 1 for family in problem.families)
+    if _fits(problem, heads, count, budget, most_functions):
+        return count
+    from .source_rows import SourceView
+
+    if any(isinstance(array, SourceView) for array in rows.values()):
+        return count  # the rows are elsewhere; the coordinator makes its plan once the shards have read them
+    rank = _rank(rows, problem)
+    if asked is None:
+        count = next((n for n in range(count, most + 1) if _fits(problem, heads, n, budget, rank)), max(most, count))
+    plan_of(problem, split_bounds(problem.n_rows, count), rank, len(heads), together(heads), budget)
+    return count
+
+
+def _fits(problem: Problem, heads: list[Head], count: int, budget: int, rank: int) -> bool:
+    try:
+        plan_of(problem, split_bounds(problem.n_rows, count), rank, len(heads), together(heads), budget)
+    except ValueError:
+        return False
+    return True
+
+
+def _rank(rows: dict, problem: Problem) -> int:
+    """Functions over which gradients are kept, the very number that the coordinator will find."""
+    from .coordinator import Coordinator
+    from .pools import LocalPool
+
+    pool = LocalPool(rows, problem, 1)
+    coordinator = Coordinator(pool, problem, threads=1)
+    try:
+        coordinator.prepare()
+        return coordinator.spread.shape[1]
+    finally:
+        coordinator.close()
+        pool.close()
