@@ -17,7 +17,7 @@ def sequence_block(
     statistic: Any, prepared: Any, ids: np.ndarray, previous: tuple[np.ndarray, Any] | None, dtype: Any, threads: RowThreads
 ) -> Any:
     """The block of the rows `ids` (q,), which are `prepared`. previous : ids and block of the last working set. dtype : of cells."""
-    from ..kernels.sequences_compiled import reuse_pairs
+    from ..kernels.match_counts_compiled import reuse_pairs
 
     if previous is not None and np.array_equal(previous[0], ids):
         return previous[1]

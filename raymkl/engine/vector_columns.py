@@ -26,6 +26,8 @@ def plain_schema(schema: pa.Schema, first_row: pa.Table | None, where: str) -> p
                 kind = pa.list_(kind.value_type, len(value))
         elif isinstance(kind, pa.BaseExtensionType) and getattr(kind, "shape", None) is not None:
             kind = pa.list_(_tensor_values(kind), int(np.prod(kind.shape)))
+        elif pa.types.is_fixed_size_list(kind):
+            kind = pa.list_(kind.value_type, kind.list_size)  # files call the numbers "item" or "element"
         fields.append(pa.field(field.name, kind))
     return pa.schema(fields)
 

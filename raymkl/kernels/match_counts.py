@@ -76,7 +76,7 @@ class MatchCounts(MatchRuns):
         if not isinstance(cache, RunBlock):
             super().fill(a, b, cache, slots)
             return
-        from .sequences_compiled import match_counts
+        from .match_counts_compiled import match_counts
 
         self.check_lengths(a, b)
         slots = np.array(slots)
@@ -97,7 +97,7 @@ class RunBasis(Basis):
         self.counted.flags.writeable = False
 
     def accumulate(self, stat: RunBlock, slots: Any, weights: Any, out: np.ndarray, start: int, stop: int) -> None:
-        from .sequences_compiled import COLUMNS, ROW_TILE, accumulate_counts
+        from .match_counts_compiled import COLUMNS, ROW_TILE, accumulate_counts
 
         odd = -len(slots) % COLUMNS
         if odd:
@@ -106,7 +106,7 @@ class RunBasis(Basis):
         accumulate_counts(stat.cells, stat.left, stat.right, slots, weights, self.counted, room, out, start, stop)
 
     def function(self, combination):
-        from .sequences_compiled import combine_counts
+        from .match_counts_compiled import combine_counts
 
         weights = self.counted @ combination
 

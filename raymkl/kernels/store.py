@@ -27,9 +27,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ..plain_arrow import DAMAGE, open_plain
+
 FORMAT = 1
 DESCRIPTION = "store.json"
 COLUMN = "kernels"
+EXTENSIONS = frozenset({b"arrow.fixed_shape_tensor"})
 DTYPES = ("float32", "float64")
 # Stores of many small files must not use up the process's file descriptors (often 1024).
 MAX_OPEN_FILES = 128
@@ -238,7 +241,7 @@ def _read_description(path: Path) -> dict:
         _check_description(description)
     except KeyError as error:
         raise ValueError(f"{file} cannot be used: {error} is missing") from error
-    except (TypeError, ValueError) as error:  # what is not JSON is a ValueError too
+    except DAMAGE as error:  # what is not JSON is a ValueError too
         raise ValueError(f"{file} cannot be used: {error}") from error
     return description
 
@@ -250,6 +253,10 @@ def _check_description(description: Mapping) -> None:
         raise ValueError("numbers of rows, kernels and bytes must be positive integers")
     if description["dtype"] not in DTYPES:
         raise ValueError(f"dtype {description['dtype']!r} is none of {DTYPES}")
+    item = np.dtype(description["dtype"]).itemsize
+    for block in blocks:
+        if block["bytes"] < (block["stop"] - block["start"]) * n * depth * item:
+            raise ValueError(f"{block['bytes']} bytes are too few for rows {block['start']}:{block['stop']} of {depth} kernels")
     edges = [0, *(block["stop"] for block in blocks)]
     if [block["start"] for block in blocks] != edges[:-1] or edges[-1] != n or any(a >= b for a, b in pairwise(edges)):
         raise ValueError(f"the row ranges of its files do not cover the rows 0:{n} once each, in order")
@@ -268,14 +275,16 @@ def _check_size(file: Path, size: int) -> None:
 
 def _find_data(file: Path, rows: int, shape: tuple[int, int], dtype: np.dtype) -> int:
     """Where in a block file the tensors begin, in bytes. The file is mapped for the time of the call, and hardly read."""
-    expected = pa.fixed_shape_tensor(pa.from_numpy_dtype(dtype), shape)
     try:
+        expected = pa.fixed_shape_tensor(pa.from_numpy_dtype(dtype), shape)
         with pa.memory_map(str(file)) as source:
             whole = source.read_buffer()
-            reader = pa.ipc.open_file(whole)
+            reader = open_plain(whole, EXTENSIONS)
             if reader.schema.names != [COLUMN] or reader.schema.field(0).type != expected or reader.num_record_batches != 1:
                 raise ValueError(f"it must hold one record batch with the column {COLUMN!r} of type {expected}, but has {reader.schema}")
-            column = reader.get_batch(0).column(0)
+            batch = reader.get_batch(0)
+            batch.validate()
+            column = batch.column(0)
             if len(column) != rows or column.null_count:
                 raise ValueError(f"it must hold {rows} rows without nulls, but has {len(column)} with {column.null_count} nulls")
             # Arrow's buffers are windows into the map unless they are compressed or of another byte order.
@@ -286,7 +295,7 @@ def _find_data(file: Path, rows: int, shape: tuple[int, int], dtype: np.dtype) -
             return offset
     except FileNotFoundError:
         raise
-    except (pa.ArrowException, ValueError, OSError) as error:  # Arrow reports bad metadata as OSError
+    except DAMAGE as error:  # Arrow reports bad metadata as OSError
         raise ValueError(f"the kernel store's file {file} cannot be used: {error}") from error
 
 

@@ -237,7 +237,9 @@ def test_blocks_of_a_bank_of_degrees(letters, length, degrees):
     np.testing.assert_array_equal(part, got[1:3])
 
 
-@pytest.mark.parametrize("bank", [[WeightedDegree(4)], [WeightedDegree(2), WeightedDegree(9)], [Spectrum(2)], [Spectrum(7), 3.0 * Spectrum(7)]])
+@pytest.mark.parametrize(
+    "bank", [[WeightedDegree(4)], [WeightedDegree(2), WeightedDegree(9)], [Spectrum(2)], [Spectrum(7), 3.0 * Spectrum(7)]]
+)
 def test_blocks_of_one_number_per_kernel(bank):
     X = relatives(10, 50)
     (family,) = group(bank, join=True)
