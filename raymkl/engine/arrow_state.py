@@ -8,6 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ..plain_arrow import plain_array
+
+# How deeply a value may be nested.
+MAX_DEPTH = 64
+
 
 def pack(value: Any, metadata: dict[str, str]) -> pa.Table:
     """A table from which `unpack` gets the value back. Keys of dicts may be whole numbers or strings."""
@@ -34,19 +39,20 @@ def pack(value: Any, metadata: dict[str, str]) -> pa.Table:
 
 
 def unpack(table: pa.Table) -> Any:
-    """The value that was packed."""
-    arrays = table["data"]
+    """The value that was packed. Raises one of `plain_arrow.DAMAGE` for a table that does not hold one."""
+    arrays = dict(enumerate(table["data"]))  # each is taken once, so that a table cannot grow by naming one again and again
 
-    def restore(part: Any) -> Any:
+    def restore(part: Any, depth: int = 1) -> Any:
+        if depth > MAX_DEPTH:
+            raise ValueError(f"values are nested more than {MAX_DEPTH} deep")
         if isinstance(part, list):
-            return [restore(inner) for inner in part]
+            return [restore(inner, depth + 1) for inner in part]
         if not isinstance(part, dict):
             return part
         if "array" in part:
-            data = arrays[part["array"]].as_buffer()
-            return np.frombuffer(data, np.dtype(part["dtype"])).reshape(part["shape"]).copy()
+            return plain_array(arrays.pop(part["array"]).as_buffer(), part["dtype"], part["shape"])
         if "float" in part:
             return float(part["float"])
-        return {key: restore(inner) for key, inner in part["dict"]}
+        return {key: restore(inner, depth + 1) for key, inner in part["dict"]}
 
     return restore(json.loads(table.schema.metadata[b"value"]))

@@ -329,7 +329,7 @@ class Coordinator:
         """
         try:
             if isinstance(heads, Program):
-                yield from self._program(heads)
+                yield from heads.rounds(self)
                 return
             self.finished = set() if state is None else restore(self, heads, state)
             self.open(len(heads), together(heads))
@@ -338,17 +338,6 @@ class Coordinator:
                 yield self.round_once()
         finally:
             self.close()
-
-    def _program(self, program: Program) -> Iterator[list[dict]]:
-        """Run a program; a shard lost outside a round takes along what the program kept there, so the program begins again."""
-        while True:
-            try:
-                yield from program.rounds(self)
-                return
-            except ShardsLost as loss:
-                self.drop(list(self.solvers))
-                self.waiting.clear()
-                self._recover(loss, self.pool.generation)
 
     def close(self) -> None:
         """End the threads."""
@@ -589,6 +578,7 @@ class Coordinator:
                 "primal": solver.certificate.primal,
                 "dual": solver.certificate.dual,
                 "gap": solver.certificate.gap,
+                "tol": solver.head.tol,
                 "violation": solver.violation,
                 "support_vectors": int(np.count_nonzero(solver.a)),
                 "cached_columns": len(self.cache.slot),

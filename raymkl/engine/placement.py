@@ -37,26 +37,29 @@ def own_cpus() -> float:
     return float(ray.get_runtime_context().get_assigned_resources().get("CPU", 0.0))
 
 
-def whole_shards(cpus: list[float], params: RayParams, taken: float = 0.0) -> int:
-    """Shards of `cpus_per_shard` that the given nodes (or bundles) hold, `taken` CPUs being in use already."""
-    if params.placement == "STRICT_SPREAD":
-        return sum(room + ROUND_OFF >= params.cpus_per_shard for room in cpus)
+def whole_shards(cpus: list[float], params: RayParams, taken: float = 0.0, inside: bool = False) -> int:
+    """Shards of `cpus_per_shard` that the given nodes (or bundles) hold, `taken` CPUs being in use already.
+
+    inside : somebody's placement group has its own placement, ours means nothing there.
+    """
     per_room = [int((room + ROUND_OFF) / params.cpus_per_shard) for room in cpus]
-    if params.placement == "STRICT_PACK":
+    if params.placement == "STRICT_SPREAD" and not inside:
+        return sum(count > 0 for count in per_room)
+    if params.placement == "STRICT_PACK" and not inside:
         return max(per_room, default=0)
     return min(sum(per_room), int((sum(cpus) - taken + ROUND_OFF) / params.cpus_per_shard))
 
 
 def most_shards(params: RayParams) -> int:
     """Shards that the cluster as it is now could hold, at least one."""
-    return max(1, whole_shards(rooms(), params, own_cpus()))
+    return max(1, whole_shards(rooms(), params, own_cpus(), ray.util.get_current_placement_group() is not None))
 
 
 def check_resources(num_shards: int, params: RayParams, patience: float = 0.0) -> None:
     """Raise ValueError when the shards could never find a place. patience : seconds to wait for nodes that may still join."""
     deadline = time.monotonic() + patience
     while True:
-        trouble = _trouble(num_shards, params, rooms(), own_cpus())
+        trouble = trouble_with(num_shards, params, rooms(), own_cpus(), ray.util.get_current_placement_group() is not None)
         if trouble is None:
             break
         if time.monotonic() >= deadline:
@@ -71,9 +74,9 @@ def check_resources(num_shards: int, params: RayParams, patience: float = 0.0) -
             )
 
 
-def _trouble(num_shards: int, params: RayParams, cpus: list[float], taken: float) -> str | None:
-    """Why the shards can find no place in rooms of so many CPUs, or None."""
-    each, inside = params.cpus_per_shard, ray.util.get_current_placement_group() is not None
+def trouble_with(num_shards: int, params: RayParams, cpus: list[float], taken: float = 0.0, inside: bool = False) -> str | None:
+    """Why the shards can find no place in rooms of so many CPUs, or None. inside : the rooms are bundles of somebody's placement group."""
+    each = params.cpus_per_shard
     where = "the placement group that this fit runs in" if inside else "the Ray cluster"
     kind = "bundle" if inside else "node"
     wanted, there = num_shards * each, sum(cpus) - taken
@@ -83,12 +86,12 @@ def _trouble(num_shards: int, params: RayParams, cpus: list[float], taken: float
         return f"{asked}, {where} has {there:g}{used}; ask for fewer shards or fewer CPUs per shard"
     if each > max(cpus, default=0.0) + ROUND_OFF:
         return f"{asked}, each on one {kind}, and the largest {kind} of {where} has {max(cpus, default=0.0):g}; use smaller shards"
-    fit = whole_shards(cpus, params, taken)
-    if num_shards > fit and not (inside and params.placement.startswith("STRICT")):
+    fit = whole_shards(cpus, params, taken, inside)
+    if num_shards > fit:
         sizes = ", ".join(f"{room:g}" for room in sorted(cpus, reverse=True)[:8]) + (", ..." if len(cpus) > 8 else "")
         return (
-            f"{asked}, and {where} has {kind}s of {sizes} CPUs, which hold {fit} whole shard{'s' if fit != 1 else ''} with "
-            f"placement={params.placement!r}; ask for fewer or smaller shards"
+            f"{asked}, and {where} has {kind}s of {sizes} CPUs, which hold {fit} whole shard{'s' if fit != 1 else ''}"
+            f"{'' if inside else f' with placement={params.placement!r}'}; ask for fewer or smaller shards"
         )
     return None
 

@@ -81,6 +81,46 @@ def state_of(coordinator: Coordinator) -> dict:
     }
 
 
+def final_state(results: list[list[HeadResult]], history: list[dict]) -> dict:
+    """The state of a run that is over."""
+    return {
+        "round": history[-1]["round"] if history else 0,
+        "seconds": history[-1]["seconds"] if history else 0.0,
+        "history": history,
+        "results": {str(h): [_pack_result(stage) for stage in stages] for h, stages in enumerate(results)},
+        "finished": list(range(len(results))),
+        "heads": {},
+    }
+
+
+def results_of(state: dict, n_heads: int) -> list[list[HeadResult]] | None:
+    """The results of a run that is over, or None when it is not."""
+    if len(state["finished"]) < n_heads:
+        return None
+    return [[_unpack_result(stage) for stage in state["results"][str(h)]] for h in range(n_heads)]
+
+
+def check_state(state: dict, heads: list[Head], n_entries: int) -> None:
+    """Raise ValueError for something that cannot be the state of a run of these heads."""
+    n, numbers = len(heads[0].targets), {str(h) for h in range(len(heads))}
+    stages = [stage for stages in state["results"].values() for stage in stages]
+    dual = [(part["a"], part["theta"]) for part in [*state["heads"].values(), *stages]]
+    fine = (
+        isinstance(state["round"], int)
+        and isinstance(state["seconds"], float | int)
+        and all(isinstance(row, dict) for row in state["history"])
+        and {*state["heads"], *state["results"], *map(str, state["finished"])} <= numbers
+        and all(0 <= part["stage"] < len(heads[int(h)].path) for h, part in state["heads"].items())
+        and all(len(state["results"][str(h)]) == len(heads[h].path) for h in state["finished"])
+        and all(a.shape == (n,) and theta.shape == (n_entries,) for a, theta in dual)
+        and all(np.isfinite(a).all() and np.isfinite(theta).all() for a, theta in dual)
+    )
+    if not fine:
+        raise ValueError("it is not the state of a run of these problems")
+    for stage in stages:
+        _unpack_result(stage)
+
+
 def restore(coordinator: Coordinator, heads: list[Head], state: dict) -> set[int]:
     """Let heads go on where a state left them; returns the numbers of those that are finished."""
     coordinator.round = state["round"]

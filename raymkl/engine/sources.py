@@ -27,7 +27,7 @@ from pyarrow import fs
 from .vector_columns import has_fixed_width, plain_schema, plain_table, row_bytes
 
 # Rows are streamed in batches of about this size.
-BATCH_BYTES = 16 * 2**20
+BATCH_BYTES = 4 * 2**20
 MOST_BATCH_ROWS = 65_536
 # Rows that tell how long texts and lists are.
 LOOK_ROWS = 64

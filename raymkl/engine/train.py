@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from .checkpoint import Checkpoints, identity_of
@@ -15,7 +17,7 @@ from .messages import Head, Problem
 from .params import RayParams
 from .pools import LocalPool
 from .program import Program
-from .recovery import state_of
+from .recovery import check_state, final_state, results_of, state_of
 
 ENGINES = ("auto", "local", "ray")
 # With engine="auto", a running Ray cluster is used from this many rows on (starting actors takes seconds), and Ray is
@@ -59,36 +61,60 @@ def train(
 ) -> Trained:
     """Train all heads over the rows (dict view key -> array).
 
-    keep_checkpoint : leave the last checkpoint of a finished run in its directory, for a search of several runs.
+    report : called with new rows of the history and with messages; its `close`, if it has one, is called at the end.
+    keep_checkpoint : leave what was learned in the checkpoint directory when the run is over, for a search of several runs.
     """
-    params = params or RayParams()
-    engine = choose_engine(engine, problem.n_rows)
-    checkpoints, state = None, None
+    try:
+        return _train(rows, problem, heads, choose_engine(engine, problem.n_rows), params or RayParams(), report, keep_checkpoint)
+    finally:
+        if hasattr(report, "close"):
+            report.close()
+
+
+def _train(rows, problem, heads, engine, params, report, keep_checkpoint) -> Trained:
+    checkpoints, state, keep = None, None, None
     if params.checkpoint_dir is not None:
         if isinstance(heads, Program):
             raise ValueError("checkpoint_dir must be None for localized models: their runs are not checkpointed")
         checkpoints = Checkpoints(params.checkpoint_dir, identity_of(rows, problem, heads))
-        state = checkpoints.read()
-        if state is not None and report is not None:
-            report({"message": f"resumed from round {state['round']} of {params.checkpoint_dir}"})
+        keep = partial(_keep, checkpoints)
+        state = checkpoints.read(lambda state: check_state(state, heads, problem.n_entries))
+        if state is not None:
+            if report is not None:
+                report({"message": f"resumed from round {state['round']} of {params.checkpoint_dir}"})
+            results = results_of(state, len(heads))
+            if results is not None:  # one of several runs of a search, or killed in its very last moment
+                if not keep_checkpoint:
+                    checkpoints.remove()
+                return Trained(results, state["history"], engine, 0, int(state["round"]))
     try:
         if engine == "ray":
             from .ray_pool import train_on_ray
 
-            end = train_on_ray(rows, problem, heads, params, report, state, None if checkpoints is None else checkpoints.write)
+            end = train_on_ray(rows, problem, heads, params, report, state, keep)
         else:
-            end = _train_here(rows, problem, heads, params, report, state, checkpoints)
+            end = _train_here(rows, problem, heads, params, report, state, keep)
     except ShardFailure as error:
         if checkpoints is None or not checkpoints.names():
             raise
         raise ShardFailure(f"{error}; the last checkpoint is {checkpoints.names()[0]}") from None
-    if checkpoints is not None and not keep_checkpoint:
+    if checkpoints is not None and keep_checkpoint:
+        keep(final_state(end["outcome"], end["history"]))
+    elif checkpoints is not None:
         checkpoints.remove()
     resumed = None if state is None else int(state["round"])
     return Trained(end["outcome"], end["history"], engine, end["failures"], resumed)
 
 
-def _train_here(rows, problem, heads, params, report, state, checkpoints) -> dict:
+def _keep(checkpoints: Checkpoints, state: dict) -> None:
+    """Write a checkpoint; a full disk is no reason to end a run."""
+    try:
+        checkpoints.write(state)
+    except OSError as error:
+        warnings.warn(f"no checkpoint could be written to {checkpoints.directory!r}: {error}", UserWarning, stacklevel=2)
+
+
+def _train_here(rows, problem, heads, params, report, state, keep) -> dict:
     """The local engine: shards in threads of this process."""
     pool = LocalPool(rows, problem, params.num_shards)
     try:
@@ -98,12 +124,12 @@ def _train_here(rows, problem, heads, params, report, state, checkpoints) -> dic
             for new in coordinator.rounds(heads, state):
                 for row in new if report is not None else ():
                     report(row)
-                if checkpoints is not None and time.monotonic() - saved >= params.checkpoint_every_s:
+                if keep is not None and time.monotonic() - saved >= params.checkpoint_every_s:
                     saved = time.monotonic()
-                    checkpoints.write(state_of(coordinator))
+                    keep(state_of(coordinator))
         except KeyboardInterrupt:
-            if checkpoints is not None and coordinator.plan is not None:
-                checkpoints.write(state_of(coordinator))
+            if keep is not None and coordinator.solvers:
+                keep(state_of(coordinator))
             raise
         return {"outcome": coordinator.outcome(heads), "history": coordinator.history, "failures": 0}
     finally:

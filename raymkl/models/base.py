@@ -5,7 +5,6 @@ An estimator is thin: it turns labels into heads, hands rows and heads to `engin
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Mapping
 from numbers import Integral, Real
@@ -24,6 +23,7 @@ from ..kernels.families import NO_GATE, cell_dtypes, group
 from ..kernels.formulas import Linear, Precomputed
 from ..kernels.normalize import KINDS, gate_of_diagonal
 from ..kernels.views import view_of
+from ..progress import Progress
 from . import inputs, row_sources
 from .decision import decision_values
 from .explain import ExplainMixin
@@ -184,7 +184,7 @@ class BaseMKL(ExplainMixin, BaseEstimator):
     def _train(self, rows: dict, kernels: list[Kernel], heads: list[Head]) -> None:
         """Hand the problem to the engine and keep what it learned."""
         problem, working, gate_of_entry = self._describe(rows, kernels, heads)
-        trained = train(working, problem, heads, self.engine, self.ray_params, _Reporter() if self.verbose else None)
+        trained = train(working, problem, heads, self.engine, self.ray_params, Progress() if self.verbose else None)
         self._keep_run(trained)
         results = [stages[-1] for stages in trained.results]
         self._keep(results, gate_of_entry)
@@ -360,30 +360,3 @@ def _diagonal(kernel: Kernel, rows: Mapping) -> np.ndarray:
     """k(x, x) from rows by view key."""
     statistic = kernel.statistic()
     return np.asarray(kernel.profile(statistic.diagonal(statistic.prepare(rows))), np.float64)
-
-
-class _Reporter:
-    """Prints a line per second at most."""
-
-    def __init__(self) -> None:
-        self.last = -np.inf
-
-    def __call__(self, row: dict) -> None:
-        if "message" in row:
-            print(f"[raymkl] {row['message']}", file=sys.stderr)
-            return
-        if self.last == -np.inf:
-            print(
-                f"[raymkl] memory plan: {row['rows_per_shard']} rows per shard, {row['cache_capacity']} columns cached, "
-                f"at most {row['expected_peak_bytes'] / 2**20:.0f} MiB per shard",
-                file=sys.stderr,
-            )
-        if row["seconds"] - self.last >= 1.0:
-            self.last = row["seconds"]
-            print(
-                f"[raymkl] {row['seconds']:7.1f} s  round {row['round']:4d}  gap {row['gap']:.2e}  "
-                f"support vectors {row['support_vectors']}  "
-                f"cached {row['cached_columns']}/{row['cache_capacity']}",
-                file=sys.stderr,
-                flush=True,
-            )

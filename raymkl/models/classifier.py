@@ -195,7 +195,7 @@ class MKLClassifier(ClassifierMixin, BaseMKL):
             raise ValueError("y contains NaN or infinity; class labels must be known for every row")
         check_classification_targets(y)
         if len(np.unique(y)) < 2:
-            raise ValueError(f"y has 1 class ({np.unique(y)[0]!r}); a classifier needs examples of at least two classes")
+            raise ValueError(f"y has 1 class ({np.unique(y).tolist()[0]!r}); a classifier needs examples of at least two classes")
         return y
 
     def _row_weights(self, sample_weight: Any, y: np.ndarray, n: int) -> np.ndarray:
@@ -209,7 +209,7 @@ class MKLClassifier(ClassifierMixin, BaseMKL):
             weights = weights * (weights.sum() / (len(classes) * np.maximum(sums, 1e-300)))[index]
         elif self.class_weight is not None:
             weights = weights * compute_class_weight(self.class_weight, classes=classes, y=y)[index]
-        empty = [label for label in classes if not np.any(weights[y == label] > 0)]
+        empty = [label for label in classes.tolist() if not np.any(weights[y == label] > 0)]
         if empty:
             raise ValueError(f"class {empty[0]!r} has no example with a positive weight; every class needs one")
         return weights

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,9 @@ from ..kernels.combined import CombinedKernel
 from ..kernels.families import NO_GATE
 from ..kernels.normalize import gate_of_diagonal
 from ..optim.norms import GroupedNorm
-from . import inputs
-from .base import _diagonal, _number, _Reporter
+from ..progress import Progress
+from . import gate_inputs
+from .base import _diagonal, _number
 from .classifier import MKLClassifier
 from .regressor import MKLRegressor
 
@@ -27,11 +28,16 @@ CLUSTER_PARAMETERS = """n_clusters : int >= 1
         Clusters of kernel k-means.
     evenness : float in (1 / n_clusters, 1], or "hard"
         Average evenness `mean_i mean_j c_j(x_i) / max_j c_j(x_i)` of the likelihoods: 1 makes all clusters alike (plain MKL, spread over
-        them), "hard" and its limit 1 / n_clusters give every example to its nearest cluster alone. Without meaning for one cluster.
+        them), "hard" gives every example to its nearest cluster alone. 1 / n_clusters itself, which the evenness tends to as clusters
+        become hard, is taken as "hard". Without meaning for one cluster.
     tau : float >= 0, or None
         Sharpness of the likelihoods; None finds it from `evenness`, a number is used as it is (`evenness` is then ignored).
     gating_kernel : "uniform", int, or a kernel
-        Whose feature space is clustered: the mean of the (normalised) kernels, one of them by its number, or any other kernel."""
+        Whose feature space is clustered: the mean of the (normalised) kernels, one of them by its number, or any other kernel.
+    n_init : int >= 1
+        Starts of k-means, of which the best is kept.
+    random_state : int, RandomState or None
+        For the starts of k-means (and its sample of rows)."""
 
 
 class ClusteredMixin:
@@ -46,40 +52,24 @@ class ClusteredMixin:
         super()._check_params()
         _number("n_clusters", self.n_clusters, 1, whole=True)
         _number("n_init", self.n_init, 1, whole=True)
-        hard = isinstance(self.evenness, str) and self.evenness == "hard"
+        named = isinstance(self.evenness, str) and self.evenness == "hard"
         number = isinstance(self.evenness, Real) and not isinstance(self.evenness, bool)
         least = 1.0 / self.n_clusters
-        if not hard and not (number and 0 < self.evenness <= 1 and (self.n_clusters == 1 or self.evenness >= least)):
+        if not named and not (number and 0 < self.evenness <= 1 and (self.n_clusters == 1 or self.evenness >= least)):
             raise ValueError(
                 f'evenness must be "hard" or a number in (1 / n_clusters, 1] = ({least:.4g}, 1] for n_clusters={self.n_clusters}; '
                 f"got {self.evenness!r}"
             )
         if self.tau is not None and not (isinstance(self.tau, Real) and not isinstance(self.tau, bool) and self.tau >= 0):
             raise ValueError(f"tau must be a number >= 0 (inf for hard clusters) or None to find it from evenness, got {self.tau!r}")
-        kernel = self.gating_kernel
-        if not (kernel == "uniform" or isinstance(kernel, Kernel) or (isinstance(kernel, Integral) and not isinstance(kernel, bool))):
-            raise ValueError(f'gating_kernel must be "uniform", the number of a kernel, or a kernel; got {kernel!r}')
+        gate_inputs.check_choice(self.gating_kernel, optional=False)
 
     def _read(self, X: Any, reset: bool) -> tuple[Any, dict, list[Kernel]]:
         container, rows, kernels = super()._read(X, reset)
-        if reset:
-            self._check_gating_kernel(kernels)
+        gate_inputs.check_number(self.gating_kernel, len(kernels))
         if isinstance(self.gating_kernel, Kernel):
-            if inputs.is_matrix(self.gating_kernel):
-                rows = {**inputs.matrices_of(container, [self.gating_kernel], square=reset), **rows}
-            else:
-                rows = {**rows, **{k: v for k, v in inputs.rows_of(container, [self.gating_kernel]).items() if k not in rows}}
+            rows = gate_inputs.rows_for(self.gating_kernel, f"gating_kernel={self.gating_kernel!r}", container, rows, kernels, square=reset)
         return container, rows, kernels
-
-    def _check_gating_kernel(self, kernels: list[Kernel]) -> None:
-        kernel, ready_made = self.gating_kernel, isinstance(self.kernels, str)
-        if isinstance(kernel, Integral) and not 0 <= kernel < len(kernels):
-            raise ValueError(f"gating_kernel={kernel!r} is not the number of a kernel: there are {len(kernels)}, numbered from 0")
-        if isinstance(kernel, Kernel) and ready_made and not inputs.is_matrix(kernel):
-            raise ValueError(
-                f'gating_kernel={kernel!r} needs vectors, but with kernels="precomputed" there are none; '
-                'use "uniform" or the number of a matrix'
-            )
 
     # -- training -----------------------------------------------------------------------------------------------------
 
@@ -94,34 +84,38 @@ class ClusteredMixin:
         self._gate_layout = list(dict.fromkeys(columns))
         return None, [self._gate_layout.index(column) for column in columns]
 
-    def _clustering_kernel(self, base_gate_of_kernel: list[int]) -> CombinedKernel:
+    def _is_spherical(self, gate_of_entry: list[int]) -> list[bool]:
+        """(M,) whether a kernel has a base gate 1 / sqrt(k(x, x)); the kernels of the first cluster tell."""
+        return [self._gate_layout[column][1] != NO_GATE for column in gate_of_entry[: len(self.kernels_)]]
+
+    def _clustering_kernel(self, spherical: list[bool]) -> CombinedKernel:
         if isinstance(self.gating_kernel, Kernel):
             return CombinedKernel([self.gating_kernel])
-        weights = None
-        if isinstance(self.gating_kernel, Integral):
-            weights = np.eye(len(self.kernels_))[int(self.gating_kernel)]
-        return CombinedKernel(self.kernels_, weights, [base != NO_GATE for base in base_gate_of_kernel])
+        weights = np.eye(len(self.kernels_))[int(self.gating_kernel)] if gate_inputs.is_number(self.gating_kernel) else None
+        return CombinedKernel(self.kernels_, weights, spherical)
 
     def _train(self, rows: dict, kernels: list[Kernel], heads: list[Head]) -> None:
-        n, n_kernels = next(iter(rows.values())).shape[0], len(kernels)
+        n_kernels = len(kernels)
         active = int(np.sum(np.any([head.bounds > 0 for head in heads], axis=0)))
         if self.n_clusters > active:
             raise ValueError(f"n_clusters={self.n_clusters} is more than the {active} examples there are")
         for head in heads:
             head.norm = self._grouped_norm(n_kernels)
         problem, working, gate_of_entry = self._describe(rows, kernels * self.n_clusters, heads)
-        base_gates, self._base_gates = self._base_gates, None
-        kernel = self._clustering_kernel([base for _, base in map(self._gate_layout.__getitem__, gate_of_entry[:n_kernels])])
-        hard = isinstance(self.evenness, str) or (self.n_clusters > 1 and self.evenness * self.n_clusters <= 1)
+        base_gates = vars(self).pop("_base_gates")
+        kernel = self._clustering_kernel(self._is_spherical(gate_of_entry))
+        one = self.n_clusters == 1
+        hard = isinstance(self.evenness, str) or (not one and self.evenness <= 1.0 / self.n_clusters)
+        tau = np.inf if self.tau is None and hard else self.tau
         program = ClusteredTraining(
             heads=heads,
             kernel=kernel,
-            scaled=self.normalize in ("multiplicative", "trace", "tail") and not isinstance(self.gating_kernel, Kernel),
+            scaled=self.normalize not in (None, "spherical") and not isinstance(self.gating_kernel, Kernel),
             n_clusters=int(self.n_clusters),
             n_init=int(self.n_init),
             seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
-            tau=np.inf if hard and self.tau is None else None if self.tau is None else float(self.tau),
-            evenness=1.0 if hard or self.n_clusters == 1 else float(self.evenness),
+            tau=None if tau is None else float(tau),
+            evenness=1.0 if hard or one else float(self.evenness),
             layout=self._gate_layout,
             base_gates=base_gates,
         )
@@ -135,7 +129,6 @@ class ClusteredMixin:
         self._gating_spherical = kernel.spherical
         self._keep(found.results, gate_of_entry)
         self.kernel_weights_ = self.kernel_weights_.reshape(*self.kernel_weights_.shape[:-1], self.n_clusters, n_kernels)
-        self._n_rows_fitted = n
         self._keep_support(rows, found.gates)
         self._warn_if_short(found.results)
 
@@ -153,13 +146,7 @@ class ClusteredMixin:
     def _membership(self, rows: dict) -> np.ndarray:
         kernels = [self.gating_kernel] if isinstance(self.gating_kernel, Kernel) else self.kernels_
         kernel = CombinedKernel(kernels, self._gating_weights, self._gating_spherical)
-        for view in kernel.views:
-            stack = rows[view]
-            if getattr(stack, "ndim", 2) == 3 and stack.shape[1] != self._n_rows_fitted:
-                raise ValueError(
-                    f"X has shape {stack.shape}, but the likelihoods of the clusters need ready-made matrices with the columns of all "
-                    f"{self._n_rows_fitted} training rows"
-                )
+        gate_inputs.check_columns(kernel.views, rows, self._n_train, "likelihoods of the clusters")
         used = {view: rows[view] for view in kernel.views}
         columns = kernel.columns(self._landmark_rows, self.landmarks_)
         return likelihoods(new_distances(columns, used, self._cluster_members, self._cluster_offsets), self.tau_)
@@ -169,10 +156,9 @@ class ClusteredMixin:
         likelihood = self._membership(rows)
         for key in [key for key, array in rows.items() if getattr(array, "ndim", 2) == 3]:
             rows[key] = self._support_columns(rows[key], self._stack_depths[key])
-        base = {b: m for (_, b), m in zip(map(self._gate_layout.__getitem__, self._gate_of_entry), range(len(kernels)), strict=False)}
-        base.pop(NO_GATE, None)
-        own = [gate_of_diagonal(_diagonal(kernels[base[b]], rows)) for b in sorted(base)]
-        return kernels * self.n_clusters, rows, gates_of(likelihood, self._gate_layout, np.stack(own, axis=1) if own else None)
+        spherical = [kernel for kernel, gated in zip(kernels, self._is_spherical(self._gate_of_entry), strict=True) if gated]
+        own = np.stack([gate_of_diagonal(_diagonal(kernel, rows)) for kernel in spherical], axis=1) if spherical else None
+        return kernels * self.n_clusters, rows, gates_of(likelihood, self._gate_layout, own)
 
 
 class ConvexLocalizedMKLClassifier(ClusteredMixin, MKLClassifier):
@@ -196,10 +182,6 @@ class ConvexLocalizedMKLClassifier(ClusteredMixin, MKLClassifier):
     {CLUSTER_PARAMETERS}
     C, p, solver, theta_step, normalize, tol, class_weight, engine, ray_params, max_iter, dtype, exact, verbose
         As for `MKLClassifier`; p is the block norm within each cluster. Kernels are normalised before they are gated.
-    n_init : int >= 1
-        Starts of k-means.
-    random_state : int, RandomState or None
-        For the starts of k-means (and its sample of rows).
 
     Attributes
     ----------
@@ -287,10 +269,6 @@ class ConvexLocalizedMKLRegressor(ClusteredMixin, MKLRegressor):
     {CLUSTER_PARAMETERS}
     C, epsilon, p, solver, theta_step, normalize, tol, engine, ray_params, max_iter, dtype, exact, verbose
         As for `MKLRegressor`; p is the block norm within each cluster. Kernels are normalised before they are gated.
-    n_init : int >= 1
-        Starts of k-means.
-    random_state : int, RandomState or None
-        For the starts of k-means (and its sample of rows).
 
     Attributes
     ----------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -22,8 +21,9 @@ from ..kernels.families import NO_GATE
 from ..kernels.formulas import Linear
 from ..kernels.normalize import gate_of_diagonal
 from ..kernels.views import view_key
-from . import inputs
-from .base import _diagonal, _number, _Reporter
+from ..progress import Progress
+from . import gate_inputs
+from .base import _diagonal, _number
 from .classifier import MKLClassifier
 
 GATINGS = ("linear", "kernel")
@@ -80,7 +80,8 @@ class LocalizedMKLClassifier(MKLClassifier):
     gating : {"linear", "kernel"}
         Where the scores live.
     gating_kernel : None, "uniform", int, or a kernel
-        For gating="kernel": the mean of the kernels (None and "uniform"), one of them by its number, or any other kernel.
+        For gating="kernel": the mean of the kernels (None and "uniform"), one of them by its number, or any other kernel; as they are,
+        without normalisation.
     gating_view : view of X, or None
         For gating="linear": the vectors that the scores are affine in; None takes all of X.
     C : float > 0
@@ -183,48 +184,32 @@ class LocalizedMKLClassifier(MKLClassifier):
         if not (isinstance(kind, str) and kind in GATINGS):
             raise ValueError(f"gating must be one of {', '.join(map(repr, GATINGS))}; got {kind!r}")
         kernel = self.gating_kernel
-        number = isinstance(kernel, Integral) and not isinstance(kernel, bool)
-        if not (kernel is None or number or isinstance(kernel, Kernel) or (isinstance(kernel, str) and kernel == "uniform")):
-            raise ValueError(f'gating_kernel must be None, "uniform", the number of a kernel, or a kernel; got {kernel!r}')
+        gate_inputs.check_choice(kernel, optional=True)
         if kind == "linear" and kernel is not None:
             raise ValueError(f'gating_kernel={kernel!r} is for gating="kernel"; gating="linear" takes gating_view')
+        if kind == "kernel" and self.gating_view is not None:
+            raise ValueError(f'gating_view={self.gating_view!r} is for gating="linear"; a gating_kernel reads the view that it names')
         if kind == "linear" and isinstance(self.kernels, str) and self.kernels == "precomputed":
             raise ValueError('gating="linear" needs vectors, but with kernels="precomputed" there are none; use gating="kernel"')
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    def _gate_source(self) -> Kernel | None:
-        """The kernel whose view the gates read, when it is not among `kernels`."""
-        if vars(self)["gating"] == "linear":
-            return Linear(view=self.gating_view)
-        return self.gating_kernel if isinstance(self.gating_kernel, Kernel) else None
-
     def _read(self, X: Any, reset: bool) -> tuple[Any, dict, list[Kernel]]:
         container, rows, kernels = super()._read(X, reset)
-        source = self._gate_source()
-        if isinstance(self.gating_kernel, Integral) and not 0 <= self.gating_kernel < len(kernels):
-            raise ValueError(f"gating_kernel={self.gating_kernel!r} is not the number of a kernel: there are {len(kernels)}, from 0 on")
-        if source is None:
-            return container, rows, kernels
-        if isinstance(self.kernels, str) and not inputs.is_matrix(source):
-            raise ValueError(f'gating_kernel={source!r} needs vectors, but with kernels="precomputed" there are none')
-        if inputs.is_matrix(source):
-            more = inputs.matrices_of(container, [source], square=reset)
-        else:
-            try:
-                more = inputs.rows_of(container, [source])
-            except ValueError as error:
-                raise ValueError(f"the gates cannot read their view (gating_view or the view of gating_kernel): {error}") from None
-        if isinstance(source, Linear) and any(getattr(array, "ndim", 2) != 2 for array in more.values()):
-            raise ValueError(f"gating_view={self.gating_view!r} does not hold vectors")
-        return container, {**more, **rows}, kernels
+        gate_inputs.check_number(self.gating_kernel, len(kernels))
+        source, what = self.gating_kernel, f"gating_kernel={self.gating_kernel!r}"
+        if vars(self)["gating"] == "linear":
+            source, what = Linear(view=self.gating_view), f'gating="linear" with gating_view={self.gating_view!r}'
+        if isinstance(source, Kernel):
+            rows = gate_inputs.rows_for(source, what, container, rows, kernels, square=reset)
+        return container, rows, kernels
 
     # -- training -----------------------------------------------------------------------------------------------------
 
     def _gate_kernel(self) -> CombinedKernel:
         if isinstance(self.gating_kernel, Kernel):
             return CombinedKernel([self.gating_kernel])
-        if isinstance(self.gating_kernel, Integral):
+        if gate_inputs.is_number(self.gating_kernel):
             return CombinedKernel([self.kernels_[int(self.gating_kernel)]])
         return CombinedKernel(self.kernels_)
 
@@ -241,7 +226,7 @@ class LocalizedMKLClassifier(MKLClassifier):
         for head in heads:
             head.max_rounds = SVM_ROUNDS
         problem, working, _ = self._describe(rows, kernels, heads)
-        base_gates, self._base_gates = self._base_gates, None
+        base_gates = vars(self).pop("_base_gates")
         linear = vars(self)["gating"] == "linear"
         model = LinearScores(view_key(self.gating_view)) if linear else KernelScores(self._gate_kernel(), problem.n_rows)
         program = GatedDescent(
@@ -254,7 +239,7 @@ class LocalizedMKLClassifier(MKLClassifier):
             seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
             base_gates=base_gates,
         )
-        trained = train(working, problem, program, self.engine, self.ray_params, _Reporter() if self.verbose else None)
+        trained = train(working, problem, program, self.engine, self.ray_params, Progress() if self.verbose else None)
         found: list[Gating] = trained.results
         self._keep_run(trained)
         self.history_ = [{**row, "head": h} for h, gating in enumerate(found) for row in gating.history]
@@ -317,12 +302,7 @@ class LocalizedMKLClassifier(MKLClassifier):
             scores = vectors @ coefficients.T if sp.issparse(vectors) else np.asarray(vectors, np.float64) @ coefficients.T
         else:
             kernel = self._gate_kernel()
-            for view in kernel.views:
-                shape = rows[view].shape
-                if len(shape) == 3 and shape[1] != self._n_train:
-                    raise ValueError(
-                        f"X has shape {shape}, but the gates need ready-made matrices with the columns of all {self._n_train} training rows"
-                    )
+            gate_inputs.check_columns(kernel.views, rows, self._n_train, "gates")
             columns = kernel.columns(self._gating_rows, self.gating_support_)
             coefficients = self.gating_dual_coef_.reshape(n_heads * n_kernels, -1)
             scores = columns.products({view: rows[view] for view in kernel.views}, coefficients.T)

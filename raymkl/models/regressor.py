@@ -97,10 +97,14 @@ class MKLRegressor(RegressorMixin, BaseMKL):
         _number("epsilon", self.epsilon, 0.0)
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MKLRegressor:
-        """Learn from n examples: X (any container), y (n,) numbers, sample_weight (n,) or None."""
+        """Learn from n examples: X (any container), y (n,) numbers, sample_weight (n,) or None.
+
+        X may be a path (Parquet file or directory, Arrow IPC file) or a `ray.data.Dataset`; y may then be the name of a column.
+        """
         self._check_params()
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
+        X, y = self._open(X, y)
         X, rows, kernels = self._read(X, reset=True)
         n = next(iter(rows.values())).shape[0]
         y = self._check_targets(y, n)
@@ -166,6 +170,11 @@ class MKLRegressor(RegressorMixin, BaseMKL):
         """f(x), (n,)."""
         check_is_fitted(self, "dual_coef_")
         return self._decision(X)[:, 0]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Coefficient of determination of the predictions; y as for `fit`."""
+        X, y = self._open(X, y)
+        return super().score(X, y, sample_weight)
 
     def save(self, path: Any) -> None:
         """Write the fitted model to an Arrow file (see `raymkl.load`)."""

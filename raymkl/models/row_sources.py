@@ -82,6 +82,18 @@ def opened(X: Any, y: Any = None) -> tuple[Any, Any]:
     return SourceInput(source, y), labels_of(source, y)
 
 
+def loaded(X: Any, y: Any, estimator: Any = None) -> tuple[Any, Any]:
+    """X and y in memory, for searches, which cut X into folds: a path or Dataset becomes a `pyarrow.Table` of its features.
+
+    Raises ValueError when it is larger than `MOST_IN_MEMORY` bytes. The path of a kernel store (kernels="precomputed") stays a path.
+    """
+    kernels = getattr(estimator, "kernels", None)
+    if isinstance(kernels, str) and kernels == "precomputed":
+        return X, y
+    X, y = opened(X, y)
+    return (X.in_memory().table if isinstance(X, SourceInput) else X), y
+
+
 def labels_of(source: RowSource, name: str) -> np.ndarray:
     """(n,) labels out of a column; errors name the column and the row of a missing one."""
     if name not in source.column_names:
@@ -153,6 +165,8 @@ def survey(X: SourceInput, kernels: Sequence[Kernel], diagonals: bool = False, l
     diagonals : keep k(x, x) of every kernel (n,). largest : keep the largest k(x, x) of kernels whose values have no natural bound.
     """
     kinds = kinds_of(X.source.schema, X.features, kernels)
+    if not kinds:
+        return {}
     seen = _Seen(kernels, kinds, diagonals, largest)
     for batch in _batches(X.source, X.features, _needed(kinds)):
         rows = rows_of_table(batch.table, kinds, batch.numbers)
@@ -311,7 +325,9 @@ def _columns_to_predict(model: Any, X: SourceInput) -> tuple[list[str], list[str
         if missing:
             raise ValueError(f"{X.source} has no column {missing[0]!r}, which the model was fitted to")
     columns = [
-        name for key in keys for name in _columns_of(view_of(key), X.source.column_names, features if key is None else X.source.column_names)
+        name
+        for key in keys
+        for name in _columns_of(view_of(key), X.source.column_names, features if key is None else X.source.column_names)
     ]
     return list(dict.fromkeys(columns)), features
 

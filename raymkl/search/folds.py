@@ -19,6 +19,7 @@ from sklearn.model_selection import check_cv
 from ..kernels.base import Kernel
 from ..kernels.views import n_rows, subset
 from ..models.base import BaseMKL
+from .checkpoints import redirected
 
 
 def knows_heads(estimator: Any) -> bool:
@@ -179,9 +180,10 @@ class FoldByFold:
         return X, None if self.y is None else self.y[index]
 
     def fit(self, model: Any, fold: int) -> Any:
-        """The model fitted to a fold's training rows."""
+        """The model fitted to a fold's training rows; such short runs write no checkpoints."""
         more = {} if self.sample_weight is None else {"sample_weight": self.sample_weight[self.splits[fold][0]]}
-        return model.fit(*self.rows(fold, "train"), **more)
+        with redirected(model, None):
+            return model.fit(*self.rows(fold, "train"), **more)
 
     def score(self, scorer: Any, model: Any, fold: int, part: str = "test") -> Any:
         """Score of a fitted model on a fold's test or training rows."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterable, Mapping
+from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
@@ -18,6 +19,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..engine.train import train
 from ..metrics import scorer as scorer_of
+from ..models.row_sources import loaded
+from ..progress import Progress
+from . import checkpoints
 from .folds import FoldByFold, Folds, are_masks, blocks_of, learns_by_heads, of_heads, paths_of, splits_of, template_of
 
 
@@ -47,6 +51,7 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
         Score of a fold that could not be fitted or scored.
     return_train_score : bool
     verbose : int
+        1 tells about the progress of the runs.
 
     Attributes
     ----------
@@ -97,27 +102,35 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
     # -- fitting ------------------------------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any = None, *, groups: Any = None, sample_weight: Any = None) -> MKLSearchCV:
-        """Score all settings and, with `refit`, fit the best one. groups (n,) go to the splitter, sample_weight (n,) to fit and score."""
+        """Score all settings and, with `refit`, fit the best one. groups (n,) go to the splitter, sample_weight (n,) to fit and score.
+
+        X and y as for the estimator; a path or Dataset is read into memory, 2 GiB at most (`refit` alone streams it).
+        """
         settings = self._settings()
         scorers, main = self._scorers()
         if self.error_score != "raise" and not isinstance(self.error_score, Real):
             raise ValueError(f'error_score must be a number or "raise", got {self.error_score!r}')
+        given = X, y
+        X, y = loaded(X, y, self.estimator)
         splits = splits_of(self.cv, X, y, groups, is_classifier(self.estimator))
         self.n_splits_ = len(splits)
         out: list[list[dict]] = [[{} for _ in splits] for _ in settings]
-        for positions in blocks_of(self.estimator, settings):
+        runs = blocks_of(self.estimator, settings)
+        for run, positions in enumerate(runs):
             together = learns_by_heads(self.estimator, settings[positions[0]]) and are_masks(splits)
-            score = self._by_heads if together else self._one_by_one
+            score = partial(self._by_heads, f"search-{run}") if together else self._one_by_one
             score(X, y, sample_weight, settings, positions, splits, scorers, out)
         self.cv_results_ = self._results(settings, out, scorers)
         self._choose(settings, main)
         if self.refit:
             started = time.time()
             self.best_estimator_ = clone(self.estimator).set_params(**clone(self.best_params_, safe=False))
-            self.best_estimator_.fit(X, y, **({} if sample_weight is None else {"sample_weight": sample_weight}))
+            with checkpoints.redirected(self.best_estimator_, "refit"):
+                self.best_estimator_.fit(*given, **({} if sample_weight is None else {"sample_weight": sample_weight}))
             self.refit_time_ = time.time() - started
             if hasattr(self.best_estimator_, "feature_names_in_"):
                 self.feature_names_in_ = self.best_estimator_.feature_names_in_
+        checkpoints.remove(self.estimator, [*(f"search-{run}" for run in range(len(runs))), "refit"])
         self.scorer_ = scorers if self.multimetric_ else scorers["score"]
         return self
 
@@ -149,8 +162,8 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
             raise ValueError(f"with several scores refit must be one of {', '.join(scorers)}, a callable or False, got {self.refit!r}")
         return scorers, self.refit or next(iter(scorers))
 
-    def _by_heads(self, X, y, sample_weight, settings, positions, splits, scorers, out) -> None:
-        """Settings that share one set of blocks, trained together."""
+    def _by_heads(self, name, X, y, sample_weight, settings, positions, splits, scorers, out) -> None:
+        """Settings that share one set of blocks, trained together. name : of this run among the checkpoints."""
         started = time.time()
         everywhere = range(len(splits))
         try:
@@ -184,7 +197,8 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
         if not heads:
             return
         problem, rows = folds.problem(heads)
-        trained = train(rows, problem, heads, template.engine, template.ray_params)
+        params, report = checkpoints.part_of(template.ray_params, name), Progress() if self.verbose else None
+        trained = train(rows, problem, heads, template.engine, params, report, True)
         short = [stage.certificate.gap for stages in trained.results for stage in stages if not stage.converged]
         if short:
             warnings.warn(
@@ -236,7 +250,10 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
                 raise
             warnings.warn(f"scoring failed, the score is set to {self.error_score}: {error}", UserWarning, stacklevel=4)
             return float(self.error_score)
-        return float(value)
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            raise ValueError(f"scoring must return a number, got {value!r}; several scores come as a dict of scorers") from None
 
     def _failed(self, positions: list[int], in_folds: Iterable[int], error: Exception, scorers: dict, out: list) -> None:
         """Settings that cannot be fitted in some folds get the error_score there."""

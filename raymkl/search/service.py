@@ -70,10 +70,10 @@ class _Room:
             if params.num_shards is None:  # something is left to the trials
                 left = int((ray.cluster_resources().get("CPU", 1.0) - 0.5) / params.cpus_per_shard)
                 params = replace(params, num_shards=max(1, min(left, choose_shards(problem.n_rows, params))))
-            pool = RayPool(*stack.enter_context(shard_actors(rows, problem, params)), params)
+            pool = RayPool(stack.enter_context(shard_actors(rows, problem, params)), params)
         else:
             pool = LocalPool(rows, problem, threads)
-            stack.callback(pool.close)
+        stack.callback(pool.close)
         self.problem = problem
         policy = FailurePolicy(0 if params is None else params.max_shard_failures)
         self.coordinator = Coordinator(pool, problem, budget, threads=threads, policy=policy)
@@ -126,7 +126,7 @@ class SearchService:
         with self.changed:
             self.stop(name)
             self.trials[name] = _Trial(None)
-            self.wishes.append((name, setting))
+            self.wishes.append((self.trials[name], setting))
             self.changed.notify_all()
 
     def next_report(self, name: str) -> dict:
@@ -153,7 +153,7 @@ class SearchService:
         with self.changed:
             trial = self.trials.pop(name, None)
             if trial is not None and trial.room is not None:
-                self.wishes.append((None, trial))
+                self.wishes.append((trial, None))
             self.changed.notify_all()
 
     def active_heads(self) -> int:
@@ -183,11 +183,16 @@ class SearchService:
                     if self.closed:
                         return
                     wishes, self.wishes = list(self.wishes), deque()
-                for name, wish in wishes:
-                    self._fulfil(name, wish)
-                for room in list(self.rooms.values()):
-                    self._round(room)
+                for trial, setting in wishes:
+                    self._fulfil(trial, setting)
+                advanced = [self._round(room) for room in list(self.rooms.values())]
+                if not any(advanced) and not wishes:
+                    with self.changed:  # heads wait for the place of paused ones
+                        self.changed.wait(0.05)
         finally:
+            with self.changed:
+                self.closed = True
+                self.changed.notify_all()
             for room in self.rooms.values():
                 room.stack.close()
 
@@ -204,17 +209,17 @@ class SearchService:
         for name in [name for name, trial in self.trials.items() if now - trial.heard > LEASE_S]:
             trial = self.trials.pop(name)
             if trial.room is not None:
-                self.wishes.append((None, trial))
+                self.wishes.append((trial, None))
 
-    def _fulfil(self, name: str | None, wish: Any) -> None:
-        if name is None:
-            wish.room.forget(wish.heads)
+    def _fulfil(self, trial: _Trial, setting: dict | None) -> None:
+        """Begin a trial with its setting, or end one (None)."""
+        if setting is None:
+            trial.room.forget(trial.heads)
             return
-        trial = self.trials.get(name)
-        if trial is None:
+        if not self._known(trial):
             return
         try:
-            self._add(trial, wish)
+            self._add(trial, setting)
         except Exception as error:  # a trial's mistake is that trial's alone
             with self.changed:
                 trial.error = error
@@ -249,9 +254,13 @@ class SearchService:
         room.coordinator.peek.update(trial.heads)
         with self.changed:
             trial.room = room
-            stopped = all(other is not trial for other in self.trials.values())
+            stopped = not self._known(trial)
         if stopped:  # while its heads were made
             room.forget(trial.heads)
+
+    def _known(self, trial: _Trial) -> bool:
+        with self.changed:
+            return any(other is trial for other in self.trials.values())
 
     def _close_idle_rooms(self) -> None:
         """Before another set of blocks is made, let go of those that no trial uses, the oldest first, except for a few."""
@@ -262,14 +271,15 @@ class SearchService:
         for room in closing:
             room.stack.close()
 
-    def _round(self, room: _Room) -> None:
+    def _round(self, room: _Room) -> bool:
+        """One round of a room's heads; whether any took part."""
         coordinator = room.coordinator
         with self.changed:
             mine = [trial for trial in self.trials.values() if trial.room is room and not trial.done and trial.error is None]
             late = self._waiting_for_reader()
             paused = {h for trial in mine if id(trial) in late for h in trial.heads}
         if not coordinator.busy:
-            return
+            return False
         try:
             rows = coordinator.round_once(paused)
         except Exception as error:  # every trial over these blocks hears of it
@@ -279,11 +289,12 @@ class SearchService:
                 self.changed.notify_all()
             for trial in mine:
                 room.forget(trial.heads)
-            return
+            return True
         gaps = {row["head"]: row["gap"] for row in rows}
         coordinator.history.clear()
         for trial in mine:
             self._tell(trial, room, gaps)
+        return bool(rows)
 
     def _tell(self, trial: _Trial, room: _Room, gaps: dict) -> None:
         """Put a report together if the trial took part in the round and all its folds have decision values."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,11 @@ from sklearn.base import clone, is_classifier
 
 from ..engine.params import RayParams
 from ..metrics import scorer as scorer_of
+from ..models.row_sources import loaded
 from .folds import FoldByFold, Folds, are_masks, learns_by_heads, splits_of
 
 # A trial only waits for reports; so many CPUs keep the number of its processes reasonable.
-CPUS_PER_TRIAL = 0.1
+CPUS_PER_TRIAL = 0.25
 
 
 def tune(
@@ -61,7 +63,8 @@ def tune(
         )
     kind = trainable(estimator, X, y, cv, scoring=scoring, groups=groups, sample_weight=sample_weight)
     try:
-        config = tune_config or ray_tune.TuneConfig(metric="score", mode="max")
+        # Starting a process takes longer than many a trial, so one serves several trials after each other.
+        config = replace(tune_config or ray_tune.TuneConfig(metric="score", mode="max"), reuse_actors=True)
         more = {} if run_config is None else {"run_config": run_config}
         return ray_tune.Tuner(kind, param_space=param_space, tune_config=config, **more).fit()
     finally:
@@ -84,6 +87,7 @@ def trainable(estimator: Any, X: Any, y: Any, cv: Any = 5, *, scoring: Any = Non
     if not (scoring is None or isinstance(scoring, str) or callable(scoring)):
         raise ValueError(f"scoring must be one name or callable, got {scoring!r}; a trial has one score")
     scorer = scorer_of(scoring, estimator)
+    X, y = loaded(X, y, estimator)
     splits = splits_of(cv, X, y, groups, is_classifier(estimator))
     by_heads = learns_by_heads(estimator) and are_masks(splits)
     if by_heads:
@@ -179,6 +183,11 @@ def _shared(service: Any) -> type:
             except ray.exceptions.RayTaskError as error:
                 raise error.cause from None
 
+        def reset_config(self, new_config: dict) -> bool:
+            service.stop.remote(self.name)
+            self.setup(new_config)
+            return True
+
         def cleanup(self) -> None:
             service.stop.remote(self.name)
 
@@ -214,6 +223,10 @@ def _fold_by_fold(estimator: Any, X: Any, y: Any, splits: list, scorer: Any, sam
 
         def setup(self, config: dict) -> None:
             self.model, self.scores = clone(estimator).set_params(**config), []
+
+        def reset_config(self, new_config: dict) -> bool:
+            self.setup(new_config)
+            return True
 
         def step(self) -> dict:
             shared, fold = ray.get(folds), len(self.scores)
