@@ -8,7 +8,7 @@ Everything happens in one run of the engine, over rows that are loaded once.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -36,7 +36,7 @@ class ClusteredTraining(Program):
 
     kernel : whose feature space is clustered; with `scaled`, its weights are multiplied by the kernels' normalisation factors.
     n_clusters, n_init, seed : of k-means. tau : or None, to be found from `evenness`. layout : of every gate column, its cluster and
-    its column of `base_gates` (n, J0), or -1. The entries of cluster j are those at j * M <= e < (j + 1) * M.
+    its column of `base_gates` (n, J0), or -1 for none. The entries of cluster j are those at j * M <= e < (j + 1) * M.
     """
 
     heads: list[Head]
@@ -53,21 +53,21 @@ class ClusteredTraining(Program):
     def rounds(self, coordinator: Coordinator) -> Iterator[list[dict]]:
         coordinator.open(len(self.heads))
         masks = np.stack([(head.bounds > 0).astype(float) for head in self.heads])
+        heads, kernel = self.heads, self.kernel
         if self.scaled:
             # All heads have the same rows; what they are normalised by is needed for the clusters already.
-            scale = coordinator.normalisation(self.heads[0], masks[0])
-            for head in self.heads:
-                head.scale = scale
-            self.kernel.weights = self.kernel.weights * scale[: len(self.kernel.weights)]
+            scale = coordinator.normalisation(heads[0], masks[0])
+            heads = [replace(head, scale=scale) for head in heads]
+            kernel = CombinedKernel(kernel.kernels, kernel.weights * scale[: len(kernel.weights)], kernel.spherical)
         active = np.flatnonzero(masks.max(axis=0) > 0)
-        clusters = kernel_k_means(coordinator, self.kernel, active, self.n_clusters, self.n_init, np.random.default_rng(self.seed))
+        clusters = kernel_k_means(coordinator, kernel, active, self.n_clusters, self.n_init, np.random.default_rng(self.seed))
         tau = tau_of_evenness(clusters.distances[active], self.evenness) if self.tau is None else self.tau
         gates = gates_of(likelihoods(clusters.distances, tau), self.layout, self.base_gates)
         coordinator.set_gates(gates)
-        numbers = coordinator.add(self.heads)
+        numbers = coordinator.add(heads)
         while coordinator.busy:
             yield coordinator.round_once()
-        self.found = Clustered([coordinator.results[h][-1] for h in numbers], clusters, tau, self.kernel.weights, gates)
+        self.found = Clustered([coordinator.results[h][-1] for h in numbers], clusters, tau, kernel.weights, gates)
 
     def outcome(self) -> Clustered:
         return self.found

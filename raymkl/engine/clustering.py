@@ -63,12 +63,8 @@ def open_clusters(shard: Shard, kernel: CombinedKernel, ids: np.ndarray, rows: d
     """Keep the kernel values of own landmarks with all landmarks; returns k(x, x) of own landmarks."""
     columns = kernel.columns(rows, ids)
     own = _own(shard, ids)
-    block = np.empty((len(own), len(ids)), np.float32 if len(ids) >= LARGE_BLOCK else np.float64)
-    step = max(1, 2**22 // max(len(ids), 1))
     views = {view: shard.rows[view] for view in kernel.views}
-    for start in range(0, len(own), step):
-        part = own[start : start + step]
-        block[start : start + step] = columns.matrix(pick(views, part - shard.first))
+    block = columns.values(pick(views, own - shard.first), np.float32 if len(ids) >= LARGE_BLOCK else np.float64)
     shard.scratch["clusters"] = (columns, block, own, views)
     # Row k of the block is the landmark with number at[k].
     at = np.searchsorted(ids, own)
@@ -163,6 +159,8 @@ def _first_labels(shards: Any, diagonal: np.ndarray, n_clusters: int, n_init: in
     for j in range(n_clusters):
         values = np.concatenate(shards.apply(landmark_columns, picked[j]))
         distances[j] = np.maximum(diagonal[:, None] - 2.0 * values + diagonal[picked[j]], 0.0)
+        if j + 1 == n_clusters:
+            break
         nearest = distances[: j + 1].min(axis=0)
         nearest[picked, np.arange(n_init)] = 0.0
         totals = nearest.sum(axis=0)

@@ -50,7 +50,7 @@ def open_gate_kernel(shard: Shard, kernel: CombinedKernel, ids: np.ndarray, rows
     """Keep the kernel values of own rows with all rows."""
     columns = kernel.columns(rows, ids)
     views = {view: shard.rows[view] for view in kernel.views}
-    shard.scratch["gate kernel"] = columns.products(views, np.eye(len(ids))) if shard.n else np.empty((0, len(ids)))
+    shard.scratch["gate kernel"] = columns.values(views)
 
 
 def kept_products(shard: Shard, ids: np.ndarray, weights: np.ndarray) -> np.ndarray:

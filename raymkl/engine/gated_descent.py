@@ -15,7 +15,7 @@ Steps are accepted only when the certified primal value, an upper bound of J, fa
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,8 @@ SHORTER = 0.3
 MOST_TRIALS = 12
 # Scores change by at most this much in a step.
 LARGEST_CHANGE = 4.0
+# A squared gradient below this part of the objective is none: one kernel, or gates that are all 0 or 1.
+NO_SLOPE = 1e-12
 # SVMs begin with this relative gap and end with the wanted one.
 FIRST_GAP = 1e-2
 # Part of the last relative decrease to which the next SVM is solved.
@@ -99,9 +101,9 @@ class GatedDescent(Program):
     n_init: int
     seed: int
     base_gates: np.ndarray | None = None
-    found: list[Gating] = field(default_factory=list)
 
     def rounds(self, coordinator: Coordinator) -> Iterator[list[dict]]:
+        self.found: list[Gating] = []
         coordinator.open(1)
         coordinator.blocks.share(2)  # every solve meets the same pairs
         random = np.random.default_rng(self.seed)
@@ -123,65 +125,70 @@ class GatedDescent(Program):
     # -- one descent --------------------------------------------------------------------------------------------------
 
     def _descend(self, coordinator: Coordinator, head: Head, random: np.random.Generator) -> Iterator[list[dict]]:
+        """From a random start down to where steps lower the objective by less than the tolerance; returns a `Gating`."""
         parameters, scores = self.model.start(self.n_kernels, random)
         gap = max(self.tol, FIRST_GAP)
         state = yield from self._evaluate(coordinator, head, parameters, scores, None, gap, np.inf)
         history = [self._row(coordinator, state, 0, 0.0)]
-        memory, length, steps, settled, flat = Memory(), None, 0, False, 0
+        memory, steps, settled, flat = Memory(), 0, False, 0
         gradient = self._gradient(state)
-        while steps < self.max_iter:
+        while steps < self.max_iter and not settled:
+            if gradient.inner(gradient) <= NO_SLOPE * abs(state.objective):
+                settled = True
+                break
             step = memory.direction(gradient)
-            slope = step.inner(gradient)
-            largest = float(np.abs(step.change).max(initial=0.0))
-            if slope <= 1e-12 * abs(state.objective) or largest == 0.0:
+            new, length = yield from self._search(coordinator, head, state, step, step.inner(gradient), len(memory) > 0, gap)
+            if new is None and len(memory):
+                memory = Memory()  # once more along the gradient itself
+            elif new is None and gap > self.tol:
+                # No step could be certified: the SVMs must be sharper. The objective of the same gates can only come down.
+                gap = max(self.tol, 0.1 * gap)
+                state = yield from self._sharpened(coordinator, head, state, gap)
+                gradient = self._gradient(state)
+            elif new is None:
                 settled = True
-                break
-            length = min(1.0 if len(memory) else 1.0 / largest, LARGEST_CHANGE / largest)
-            new = None
-            for _ in range(MOST_TRIALS):
-                if length * slope < 0.1 * self.tol * abs(state.objective) and gap <= self.tol:
-                    break  # less is promised than what is wanted
-                new = yield from self._evaluate(
-                    coordinator,
-                    head,
-                    self.model.moved(state.parameters, step.parameters, length),
-                    state.scores - length * step.change,
-                    state,
-                    gap,
-                    state.objective - SUFFICIENT * length * slope,
-                )
-                if new is not None:
-                    break
-                length *= SHORTER
-            if new is None:
-                if len(memory):
-                    memory = Memory()  # once more along the gradient itself
-                elif gap <= self.tol:
-                    settled = True
-                    break
-                else:
-                    # No step could be certified: the SVMs must be sharper. The objective of the same gates can only come down.
-                    gap = max(self.tol, 0.1 * gap)
-                    sharper = yield from self._evaluate(coordinator, head, state.parameters, state.scores, state, gap, np.inf)
-                    state = sharper if sharper.objective < state.objective else state
-                    gradient = self._gradient(state)
-                continue
-            steps += 1
-            decrease = (state.objective - new.objective) / max(abs(state.objective), 1e-300)
-            before, gradient, state = gradient, self._gradient(new), new
-            memory.add(step, length, before, gradient)
-            history.append(self._row(coordinator, state, steps, length))
-            flat = flat + 1 if decrease < self.tol else 0
-            gap = float(np.clip(GAP_OF_DECREASE * decrease, self.tol, gap))
-            if flat >= 2 and gap <= self.tol:
-                settled = True
-                break
+            else:
+                steps += 1
+                decrease = (state.objective - new.objective) / max(abs(state.objective), 1e-300)
+                before, gradient, state = gradient, self._gradient(new), new
+                memory.add(step, length, before, gradient)
+                history.append(self._row(coordinator, state, steps, length))
+                flat = flat + 1 if decrease < self.tol else 0
+                gap = float(np.clip(GAP_OF_DECREASE * decrease, self.tol, gap))
+                settled = flat >= 2 and gap <= self.tol
         if state.result.certificate.gap > self.tol:
-            last = yield from self._evaluate(coordinator, head, state.parameters, state.scores, state, self.tol, np.inf)
-            if last.objective <= state.objective:
+            last = yield from self._sharpened(coordinator, head, state, self.tol)
+            if last is not state:
                 state = last
                 history.append(self._row(coordinator, state, steps, 0.0))
         return Gating(state.parameters, state.gates, state.result, history, steps, settled)
+
+    def _search(
+        self, coordinator: Coordinator, head: Head, state: _State, step: Vector, slope: float, curved: bool, gap: float
+    ) -> Iterator[list[dict]]:
+        """Line search against `step`: the state there and the length, or None when no length lowers the objective enough.
+
+        slope : of the objective along the step. curved : whether the step knows of curvature, and so how long it should be.
+        """
+        if slope <= 0.0:
+            return None, 0.0
+        largest = float(np.abs(step.change).max())
+        length = min(1.0 if curved else 1.0 / largest, LARGEST_CHANGE / largest)
+        for _ in range(MOST_TRIALS):
+            if length * slope < 0.1 * self.tol * abs(state.objective) and gap <= self.tol:
+                break  # less is promised than what is wanted
+            parameters = self.model.moved(state.parameters, step.parameters, length)
+            ceiling = state.objective - SUFFICIENT * length * slope
+            new = yield from self._evaluate(coordinator, head, parameters, state.scores - length * step.change, state, gap, ceiling)
+            if new is not None:
+                return new, length
+            length *= SHORTER
+        return None, 0.0
+
+    def _sharpened(self, coordinator: Coordinator, head: Head, state: _State, gap: float) -> Iterator[list[dict]]:
+        """The state at the same gates with its SVM solved to a smaller gap, or the state itself where that is not lower."""
+        sharper = yield from self._evaluate(coordinator, head, state.parameters, state.scores, state, gap, np.inf)
+        return sharper if sharper.objective <= state.objective else state
 
     def _gradient(self, state: _State) -> Vector:
         average = np.sum(state.gates * state.products, axis=1, keepdims=True)

@@ -3,6 +3,9 @@
 A program runs where the coordinator runs (in this process, or as a task of a Ray cluster), calls its shards, sets gates and trains
 heads, as often as it wants, over one set of loaded rows and cached columns. `engine.train` takes a program in place of a list of
 heads.
+
+A program does not hear of shards that are lost: the coordinator replaces them, gives them the gates and the heads at work, and has
+them do again what was done with `Coordinator.keep`. Whatever else a program leaves with a shard it must not count on.
 """
 
 from __future__ import annotations
@@ -19,12 +22,12 @@ class Program:
     """Something to do with a coordinator and its shards. Instances must be picklable."""
 
     def rounds(self, coordinator: Coordinator) -> Iterator[list[dict]]:
-        """Do it, yielding new rows of the history now and then. What is returned at the end is what `train` hands back."""
+        """Do it, yielding new rows of the history now and then."""
         raise TypeError(f"{type(self).__name__} does nothing")
         yield []
 
     def outcome(self) -> Any:
-        """What was learned, once `rounds` is exhausted."""
+        """What was learned, once `rounds` is exhausted; `train` hands it back."""
         raise TypeError(f"{type(self).__name__} has no outcome")
 
 

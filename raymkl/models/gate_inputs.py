@@ -82,4 +82,6 @@ def check_columns(views: list, rows: dict, n_train: int, what: str) -> None:
     for view in views:
         shape = rows[view].shape
         if len(shape) == 3 and shape[1] != n_train:
-            raise ValueError(f"X has shape {shape}, but the {what} need ready-made matrices with the columns of all {n_train} training rows")
+            raise ValueError(
+                f"X has shape {shape}, but the {what} need ready-made matrices with the columns of all {n_train} training rows"
+            )

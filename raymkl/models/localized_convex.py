@@ -119,7 +119,7 @@ class ClusteredMixin:
             layout=self._gate_layout,
             base_gates=base_gates,
         )
-        trained = train(working, problem, program, self.engine, self.ray_params, _Reporter() if self.verbose else None)
+        trained = train(working, problem, program, self.engine, self.ray_params, Progress() if self.verbose else None)
         found = trained.results
         self._keep_run(trained)
         self.tau_ = float(found.tau)

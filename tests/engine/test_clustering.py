@@ -160,6 +160,24 @@ def test_equal_rows_and_as_many_clusters_as_rows():
     np.testing.assert_array_equal(np.sort(each.members.argmax(axis=1)), np.arange(5))
 
 
+def test_an_empty_cluster_gets_the_landmark_that_is_farthest_from_its_mean():
+    distances = np.array([[0.0, 9, 9, 9], [1.0, 9, 9, 9], [5.0, 9, 9, 9], [4.0, 9, 9, 9], [9, 9, 9, 99.0]])
+    labels = np.array([0, 0, 0, 0, 3])
+    clustering._fill_empty(labels, distances, 4)
+    np.testing.assert_array_equal(labels, [0, 0, 1, 2, 3])  # the far landmark of cluster 3 is its only one and stays
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10_000), places=st.integers(1, 5), n=st.integers(5, 20), n_clusters=st.integers(1, 5))
+def test_no_cluster_is_ever_empty(seed, places, n, n_clusters):
+    """Rows that stand in fewer places than there are clusters, too."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(places, 2))[rng.integers(places, size=n)]
+    found = clusters_of({None: X}, [RBF(0.3)], n_clusters=n_clusters, n_init=3, seed=seed)
+    np.testing.assert_allclose(found.members.sum(axis=0), 1.0)
+    assert np.all(np.count_nonzero(found.members, axis=1) == 1) and np.isfinite(found.distances).all()
+
+
 def test_new_examples_by_definition():
     X, _ = blobs(40)
     T, _ = blobs(15, seed=9)

@@ -215,16 +215,12 @@ def test_zero_weights_take_no_part_in_the_clusters():
     assert apart(weighted.decision_function(T), alone.decision_function(T)) < 1e-3
 
 
-def test_equal_rows_make_no_trouble():
-    same = np.repeat(X[:2], 10, axis=0)
-    clf = model(tol=1e-3, n_clusters=4, evenness=0.5).fit(same, np.tile([1, -1], 10))
-    assert np.isfinite(clf.decision_function(T)).all()
-
-
 @pytest.mark.parametrize(
     ("params", "word"),
     [
         ({"n_clusters": 0}, "n_clusters"),
+        ({"n_clusters": -3}, "n_clusters"),
+        ({"n_clusters": True}, "n_clusters"),
         ({"n_clusters": 71}, "n_clusters"),
         ({"n_clusters": 2.5}, "n_clusters"),
         ({"evenness": 0.1}, "evenness"),
@@ -232,11 +228,17 @@ def test_equal_rows_make_no_trouble():
         ({"evenness": 1.01}, "evenness"),
         ({"evenness": "soft"}, "evenness"),
         ({"evenness": None}, "evenness"),
+        ({"evenness": True}, "evenness"),
+        ({"evenness": np.nan}, "evenness"),
+        ({"evenness": 0.0, "n_clusters": 1}, "evenness"),
         ({"tau": -1.0}, "tau"),
+        ({"tau": np.nan}, "tau"),
         ({"n_init": 0}, "n_init"),
         ({"gating_kernel": 3}, "gating_kernel"),
         ({"gating_kernel": "mean"}, "gating_kernel"),
         ({"gating_kernel": 1.5}, "gating_kernel"),
+        ({"gating_kernel": None}, "gating_kernel"),
+        ({"gating_kernel": np.eye(3)}, "gating_kernel"),
         ({"gating_kernel": Linear(view="nowhere")}, "nowhere"),
     ],
 )
@@ -245,9 +247,30 @@ def test_bad_input_is_named(params, word):
         model(**params).fit(X, Y)
 
 
-def test_a_kernel_of_vectors_cannot_cluster_matrices():
-    with pytest.raises(ValueError, match="gating_kernel"):
+def test_a_kernel_of_vectors_cannot_cluster_matrices_or_strings():
+    with pytest.raises(ValueError, match="gating_kernel=RBF.* needs vectors, but X holds ready-made matrices"):
         model(kernels="precomputed", gating_kernel=RBF(1.0)).fit(K, Y)
+    text = np.array(["acgt"] * 70, object)
+    with pytest.raises(ValueError, match="gating_kernel=RBF.*view 's' of X has entries that are not numbers"):
+        model(kernels=rbf([1.0], view="x"), gating_kernel=RBF(1.0, view="s")).fit({"x": X, "s": text}, Y)
+    with pytest.raises(ValueError, match="different numbers of rows"):
+        model(kernels=rbf([1.0], view="x"), gating_kernel=RBF(1.0, view="s")).fit({"x": X, "s": X[:50]}, Y)
+
+
+def test_rows_without_weight_are_no_examples_to_cluster():
+    weights = np.where(np.arange(70) < 4, 1.0, 0.0)
+    assert len(set(Y[:4])) == 2
+    with pytest.raises(ValueError, match="n_clusters=5 is more than the 4 examples"):
+        model(n_clusters=5).fit(X, Y, sample_weight=weights)
+    assert np.all(model(n_clusters=4, evenness="hard").fit(X, Y, sample_weight=weights).membership(X[:4]).sum(axis=0) == 1)
+
+
+def test_no_cluster_is_left_empty():
+    """Two places and five clusters: clusters that no row would choose are given one."""
+    same = np.repeat(X[:2], 10, axis=0)
+    clf = model(tol=1e-3, n_clusters=5, evenness="hard").fit(same, np.tile([1, -1], 10))
+    assert clf.kernel_weights_.shape == (5, 3) and np.isfinite(clf.decision_function(T)).all()
+    np.testing.assert_array_equal(clf.membership(T).sum(axis=1), np.ones(40))
 
 
 # -- regression -----------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from raymkl import LocalizedMKLClassifier, MKLClassifier, RayParams, load
 from raymkl.engine.gated_descent import softmax
-from raymkl.kernels import RBF, Custom, Linear, Polynomial, rbf
+from raymkl.kernels import RBF, Custom, Linear, Polynomial, Precomputed, Spectrum, rbf
 from tests.reference import apart, gram, noisy_problem, normalised
 
 BANK = [*rbf([0.1, 0.5]), Linear()]
@@ -247,6 +247,13 @@ def test_stopping_short_is_said():
         ({"gating": "kernel", "gating_kernel": RBF(1.0), "kernels": "precomputed"}, K, "gating_kernel"),
         ({"gating_view": "text", "kernels": rbf([1.0], view="x")}, {"x": X, "text": np.array(["acgt"] * 70, object)}, "gating_view"),
         ({"gating_view": "nowhere", "kernels": rbf([1.0], view="x")}, {"x": X}, "nowhere"),
+        ({"gating": "kernel", "gating_kernel": np.eye(2)}, X, "gating_kernel"),
+        ({"gating": "kernel", "gating_view": [0, 1]}, X, "gating_view"),
+        ({"kernels": [Precomputed(view="k")]}, {"k": K}, 'gating="linear".*needs vectors, but X holds ready-made matrices'),
+        ({"kernels": [Precomputed(view="k")], "gating_view": "k"}, {"k": K}, "gating_view='k' needs vectors, but view 'k' of X"),
+        ({"kernels": [Spectrum(2)]}, ["acgt"] * 70, "gating_view=None reads X as numbers, the kernels read it as strings"),
+        ({"kernels": [Spectrum(2)]}, ["2024"] * 70, "gating_view=None reads X as numbers, the kernels read it as strings"),
+        ({"gating_view": "b", "kernels": rbf([1.0], view="a")}, {"a": X, "b": X[:50]}, "different numbers of rows"),
         ({"n_init": 0}, X, "n_init"),
         ({"max_iter": 0}, X, "max_iter"),
     ],

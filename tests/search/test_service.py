@@ -1,0 +1,208 @@
+"""The service behind a tuned search, without Ray: trials begin, report, pause, stop and fail, each for itself."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from sklearn.metrics import get_scorer
+from sklearn.model_selection import StratifiedKFold, cross_val_score
+
+from raymkl import MKLClassifier, kernels
+from raymkl.search import service as service_module
+from raymkl.search.service import SearchService
+from tests.reference import noisy_problem
+
+BANK = [*kernels.rbf([0.05, 0.5]), kernels.Polynomial(degree=2, coef0=1.0)]
+X, Y = noisy_problem(90)
+SPLITS = list(StratifiedKFold(3).split(X, Y))
+
+
+def model(**params):
+    return MKLClassifier(**{"kernels": BANK, "engine": "local", "tol": 1e-6, **params})
+
+
+@pytest.fixture
+def services():
+    """A maker of services that are closed at the end."""
+    made = []
+
+    def make(estimator=None, y=Y, splits=SPLITS, scoring="roc_auc", **more):
+        made.append(SearchService(estimator or model(), X, y, splits, get_scorer(scoring), **more))
+        return made[-1]
+
+    yield make
+    for service in made:
+        service.close()
+        assert not service.worker.is_alive()
+
+
+def until(condition):
+    """Wait for the worker's thread."""
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end, "the service did not get there"
+        time.sleep(0.01)
+
+
+def reports_of(service, name):
+    found = [service.next_report(name)]
+    while not found[-1]["done"]:
+        found.append(service.next_report(name))
+    return found
+
+
+@pytest.mark.parametrize("setting", [{"C": 0.3}, {"C": 3.0, "p": 2.0}, {"p": 4.0}, {"kernels": kernels.rbf([0.1]), "C": 2.0}], ids=str)
+def test_the_last_report_is_the_cross_validated_score(services, setting):
+    service = services()
+    service.start("one", setting)
+    reports = reports_of(service, "one")
+    last = reports[-1]
+    expected = cross_val_score(model(**setting), X, Y, cv=SPLITS, scoring="roc_auc")
+    assert last["score"] == pytest.approx(expected.mean(), abs=1e-9) and last["score_std"] == pytest.approx(expected.std(), abs=1e-9)
+    assert len(reports) > 1 and last["gap"] <= 1e-6 < reports[0]["gap"]
+    assert [report["round"] for report in reports] == sorted({report["round"] for report in reports})
+
+
+def test_several_classes_with_shared_weights(services):
+    y = np.arange(90) % 3
+    splits = list(StratifiedKFold(3).split(X, y))
+    service = services(model(shared_weights=True, tol=1e-5), y=y, splits=splits, scoring="accuracy")
+    for name, C in (("a", 0.1), ("b", 1.0)):
+        service.start(name, {"C": C})
+    for name, C in (("a", 0.1), ("b", 1.0)):
+        expected = cross_val_score(model(shared_weights=True, tol=1e-5, C=C), X, y, cv=splits)
+        assert reports_of(service, name)[-1]["score"] == pytest.approx(expected.mean(), abs=0.02)
+
+
+def test_trials_share_one_set_of_blocks_and_leave_nothing(services):
+    service = services()
+    for k in range(5):
+        service.start(str(k), {"C": 10.0 ** (k - 2), "p": 1.0 + k / 4})
+    for k in range(5):
+        reports_of(service, str(k))
+    until(lambda: service.active_heads() == 0)
+    assert len(service.rooms) == 1
+    coordinator = next(iter(service.rooms.values())).coordinator
+    assert not coordinator.results and not coordinator.peek and not coordinator.history
+
+
+def test_stopping_a_trial_frees_its_heads(services):
+    service = services()
+    service.start("stays", {"C": 1.0})
+    service.start("goes", {"C": 30.0})
+    service.next_report("stays")
+    service.next_report("goes")
+    # Nobody reads, so both pause: what is active now stays active.
+    until(lambda: not service._runnable())
+    goes = [h for h in service.trials["goes"].heads if h in service.trials["goes"].room.coordinator.solvers]
+    before = service.active_heads()
+    assert goes
+    service.stop("goes")
+    until(lambda: service.active_heads() == before - len(goes))
+    with pytest.raises(RuntimeError, match="trial goes is not known here"):
+        service.next_report("goes")
+    assert reports_of(service, "stays")[-1]["gap"] <= 1e-6
+
+
+def test_a_trial_that_nobody_reads_pauses(services):
+    service = services()
+    service.start("idle", {"C": 30.0})
+    until(lambda: service.trials["idle"].room is not None and not service._runnable())
+    coordinator = service.trials["idle"].room.coordinator
+    assert len(service.trials["idle"].reports) == service_module.UNREAD and coordinator.busy
+    rounds = coordinator.round
+    service.start("read", {"C": 0.1})
+    reports_of(service, "read")  # others go on meanwhile
+    assert len(service.trials["idle"].reports) == service_module.UNREAD
+    assert coordinator.round > rounds and service.active_heads() > 0
+    assert reports_of(service, "idle")[-1]["done"]
+
+
+def test_a_trial_that_is_never_heard_of_again_is_dropped(services, monkeypatch):
+    monkeypatch.setattr(service_module, "LEASE_S", 0.3)
+    service = services()
+    service.start("silent", {"C": 30.0})
+    until(lambda: "silent" not in service.trials and service.active_heads() == 0)
+
+
+def test_mistakes_of_a_trial_are_its_own(services):
+    service = services()
+    service.start("good", {"C": 1.0})
+    for name, setting, message in (
+        ("bad C", {"C": -1.0}, "C must be"),
+        ("bad p", {"p": "large"}, "p must be"),
+        ("no kernels", {"kernels": []}, "empty list"),
+        ("bank of each fold", {"kernels": None}, "kernels=None"),
+        ("unknown", {"Q": 1.0}, "Q"),
+    ):
+        service.start(name, setting)
+        with pytest.raises(ValueError, match=message):
+            service.next_report(name)
+    assert reports_of(service, "good")[-1]["done"]
+
+
+def test_a_scorer_that_fails_ends_the_trial(services):
+    service = services(scoring="neg_log_loss")
+    service.start("one", {"C": 1.0})
+    with pytest.raises(AttributeError, match="predict_proba"):
+        service.next_report("one")
+    until(lambda: service.active_heads() == 0)
+
+
+def test_names(services):
+    service = services()
+    with pytest.raises(RuntimeError, match="trial x is not known here"):
+        service.next_report("x")
+    service.stop("x")  # and nothing happens
+    service.start("x", {"C": 30.0})
+    service.start("x", {"C": 0.1})  # a trial that was restarted
+    expected = cross_val_score(model(C=0.1), X, Y, cv=SPLITS, scoring="roc_auc").mean()
+    assert reports_of(service, "x")[-1]["score"] == pytest.approx(expected, abs=1e-9)
+    with pytest.raises(RuntimeError, match="done and has no more reports"):
+        service.next_report("x")
+    until(lambda: service.active_heads() == 0)
+
+
+def test_whoever_waits_is_told_that_a_trial_was_stopped(services):
+    service = services()
+    with service.changed:  # the worker stands still as long as this is held
+        service.start("one", {"C": 1.0})
+        heard = []
+
+        def wait():
+            try:
+                while True:
+                    service.next_report("one")
+            except RuntimeError as error:
+                heard.append(str(error))
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        service.stop("one")
+    waiting.join(timeout=10)
+    assert not waiting.is_alive() and "not known here" in heard[0]
+
+
+def test_closing_tells_everybody(services):
+    service = services()
+    service.start("one", {"C": 30.0})
+    service.next_report("one")
+    service.close()
+    with pytest.raises(RuntimeError, match="the search is over"):
+        service.next_report("one")
+
+
+def test_blocks_that_nobody_uses_are_let_go(services):
+    service = services(model(tol=1e-2))
+    for k in range(6):
+        service.start(str(k), {"kernels": kernels.rbf([0.1 * (k + 1)])})
+        reports_of(service, str(k))
+        service.stop(str(k))
+    until(lambda: not service.wishes)
+    assert len(service.rooms) <= service_module.MOST_IDLE_ROOMS + 1
+    # Equal kernels are the same blocks, whatever objects they are.
+    rooms = len(service.rooms)
+    service.start("again", {"kernels": kernels.rbf([0.1 * 6])})
+    reports_of(service, "again")
+    assert len(service.rooms) == rooms

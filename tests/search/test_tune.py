@@ -1,0 +1,130 @@
+"""Ray Tune over heads: light trials, one service, schedulers that can act, failures that stay where they are."""
+
+import time
+
+import numpy as np
+import pytest
+from sklearn.model_selection import StratifiedKFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from raymkl import MKLClassifier, RayParams, kernels, search
+from tests.reference import noisy_problem
+
+pytest.importorskip("ray.tune")
+
+BANK = [*kernels.rbf([0.05, 0.5]), kernels.Polynomial(degree=2, coef0=1.0)]
+X, Y = noisy_problem(80)
+SPLITS = list(StratifiedKFold(3).split(X, Y))
+
+
+def model(**params):
+    return MKLClassifier(**{"kernels": BANK, "tol": 1e-6, **params})
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch):
+    """Tune's tables are not what is tested here."""
+    monkeypatch.setenv("RAY_AIR_NEW_OUTPUT", "0")
+
+
+@pytest.fixture
+def run_config(tmp_path):
+    from ray import tune
+
+    return tune.RunConfig(storage_path=str(tmp_path), verbose=0)
+
+
+def all_cpus_are_free(ray):
+    """Actors hold CPUs; those that ended give them back a moment later."""
+    end = time.monotonic() + 20
+    while ray.available_resources().get("CPU", 0.0) < ray.cluster_resources()["CPU"] and time.monotonic() < end:
+        time.sleep(0.05)
+    return ray.available_resources().get("CPU", 0.0) == ray.cluster_resources()["CPU"]
+
+
+def test_eight_trials(ray_cluster, run_config):
+    from ray import tune
+    from ray.tune.schedulers import ASHAScheduler
+
+    config = tune.TuneConfig(num_samples=8, metric="score", mode="max", scheduler=ASHAScheduler(grace_period=2))
+    space = {"C": tune.loguniform(0.01, 100), "p": tune.uniform(1.0, 2.0)}
+    found = search.tune(model(), X, Y, space, cv=SPLITS, tune_config=config, run_config=run_config, scoring="roc_auc")
+    frame = found.get_dataframe()
+    assert len(frame) == 8 and found.num_errors == 0
+    assert {"score", "score_std", "gap", "training_iteration", "config/C", "config/p"} <= set(frame.columns)
+    assert frame["training_iteration"].max() > 1
+    # A trial that was not stopped has the score of a cross-validation with its setting.
+    finished = [result for result in found if result.metrics["gap"] <= 1e-6]
+    assert finished
+    for result in finished[:2]:
+        expected = cross_val_score(model(engine="local", **result.config), X, Y, cv=SPLITS, scoring="roc_auc").mean()
+        assert result.metrics["score"] == pytest.approx(expected, abs=0.01)
+    assert all_cpus_are_free(ray_cluster)
+
+
+def test_a_tuner_of_the_users_own(ray_cluster, run_config):
+    """`trainable` with shards of Ray: they have their place before the trials come, and leave with the service.
+
+    One of the trials cannot work, which is its own affair.
+    """
+    from ray import tune
+
+    kind = search.trainable(model(engine="ray", ray_params=RayParams(num_shards=1)), X, Y, SPLITS, scoring="macro_auc")
+    try:
+        assert ray_cluster.available_resources()["CPU"] == 1.0
+        tuner = tune.Tuner(kind, param_space={"C": tune.grid_search([0.1, -1.0, 1.0])}, run_config=run_config)
+        found = tuner.fit()
+        assert found.num_errors == 1 and "C must be" in str(found.errors[0])
+        scores = {result.config["C"]: result.metrics["score"] for result in found if result.error is None}
+        assert set(scores) == {0.1, 1.0}
+        for C, score in scores.items():
+            expected = cross_val_score(model(engine="local", C=C), X, Y, cv=SPLITS, scoring="roc_auc").mean()
+            assert score == pytest.approx(expected, abs=0.01)
+    finally:
+        kind.raymkl_close()
+    assert all_cpus_are_free(ray_cluster)
+    with pytest.raises(ray_cluster.exceptions.RayActorError):
+        ray_cluster.get(kind.raymkl_service.active_heads.remote(), timeout=20)
+
+
+def test_estimators_without_heads_go_fold_by_fold(ray_cluster, run_config):
+    from ray import tune
+
+    pipe = make_pipeline(StandardScaler(), model(engine="local"))
+    space = {"mklclassifier__C": tune.grid_search([0.1])}
+    found = search.tune(pipe, X, Y, space, cv=SPLITS, run_config=run_config)
+    assert found.num_errors == 0
+    best = found.get_best_result()
+    assert best.metrics["training_iteration"] == 3
+    expected = cross_val_score(pipe.set_params(mklclassifier__C=0.1), X, Y, cv=SPLITS).mean()
+    assert best.metrics["score"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    "more, message",
+    [
+        ({"param_space": {"Q": 1}}, "'Q'"),
+        ({"scoring": ["accuracy", "roc_auc"]}, "a trial has one score"),
+        ({"scoring": "no such score"}, "no such score"),
+        ({"cv": 70}, "n_splits=70"),
+        ({"y": Y[:-1]}, "inconsistent|different lengths"),
+        ({"X": np.where(X > 2, np.nan, X)}, "NaN"),
+        ({"estimator": model(p=0.5)}, "p must be"),
+        ({"sample_weight": np.ones(3)}, "sample_weight"),
+    ],
+    ids=["parameter", "scores", "score", "cv", "y", "X", "estimator", "weights"],
+)
+def test_bad_input_starts_nothing(more, message, monkeypatch):
+    import ray
+
+    monkeypatch.setattr(ray, "remote", lambda *arguments, **options: pytest.fail("an actor was made"))
+    arguments = {"estimator": model(), "X": X, "y": Y, "param_space": {"C": 1.0}, "cv": 3, **more}
+    with pytest.raises(ValueError, match=message):
+        search.tune(**arguments)
+
+
+def test_shards_must_leave_room_for_trials(ray_cluster):
+    with pytest.raises(ValueError, match="2 shards of 1 CPU leave nothing of the 2 CPUs"):
+        search.trainable(model(engine="ray", ray_params=RayParams(num_shards=2)), X, Y, SPLITS)
+    assert all_cpus_are_free(ray_cluster)
