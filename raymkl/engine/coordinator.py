@@ -22,26 +22,18 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from ..kernels.normalize import scales
 from ..optim.certificate import Certificate
-from .caches import ColumnCache, RowStore
-from .failures import FailurePolicy, ShardsLost
+from .failures import FailurePolicy
 from .head_solver import HeadSolver, HeadSummary, Step
-from .messages import Head, HeadRequest, Problem, RoundRequest
+from .messages import Head, HeadRequest, Problem
+from .open_pool import OpenPool
 from .parallel import RowThreads
-from .plan import MemoryPlan, plan_of
-from .program import Program, forget
-from .recovery import NO_IDS, bring_up_to_date, restore, without_changes
-from .rows import concatenate, take
+from .program import Program
+from .recovery import NO_IDS, restore
 from .shared_weights import Leader
 from .sizing import together
 from .working_blocks import WorkingBlocks
 
-# Centre the rows of a view when their mean is this many times larger than their spread (both squared).
-WORTH_CENTRING = 4.0
-# Columns per call when sums over all pairs are wanted, and how many columns are enough for a mean over very many rows.
-SUM_COLUMNS = 1024
-MOST_SUM_COLUMNS = 8192
 # Error of a kernel value, relative to the mean of its diagonal.
 ROUND_OFF = {"float32": 1e-6, "float64": 1e-14}
 
@@ -63,7 +55,7 @@ class HeadResult:
     f: np.ndarray | None = None
 
 
-class Coordinator:
+class Coordinator(OpenPool):
     """Trains heads over a pool. `report` is called with each row of the history as it is made.
 
     `rounds(heads)` trains a given list. Heads may also come and go: `open`, then `add`, `round_once` and `drop` as wanted.
@@ -83,17 +75,13 @@ class Coordinator:
         threads : of the coordinator; None takes one per core, because the shards rest while it works.
         """
         threads = threads or os.cpu_count() or 1
-        self.pool, self.problem, self.budget, self.report = pool, problem, budget, report
-        self.statistics = list(dict.fromkeys(family.statistic for family in problem.families))
-        self.cached = any(statistic.cacheable for statistic in self.statistics)
-        self.store = RowStore(problem.n_rows)
+        super().__init__(pool, problem, budget, policy)
+        self.report = report
         self.history: list[dict] = []
         self.results: dict[int, list[HeadResult]] = {}
-        self.solvers: dict[int, HeadSolver] = {}
         self.leaders: dict[int, Leader] = {}
         self.factors: dict[int, np.ndarray] = {}
         self.waiting: deque[list[tuple[int, Head]]] = deque()
-        self.steps: dict[int, Step] = {}
         self.dropped: list[int] = []
         self.buffers: dict[int, np.ndarray] = {}
         self.restarted: set[int] = set()
@@ -103,210 +91,10 @@ class Coordinator:
         self.threads = RowThreads(threads)
         self.heads_at_a_time = ThreadPoolExecutor(threads)
         self.one_thread = RowThreads(1)
-        self.round = self.numbered = 0
+        self.numbered = 0
         self.shard_seconds = self.seconds_before = 0.0
-        self.policy = policy or FailurePolicy(0)
-        self.recovering = threading.Lock()
-        self.recovering_thread: int | None = None
-        # Heads whose pending changes a new shard knows already, by shard.
-        self.ahead: dict[int, set[int]] = {}
         self.finished: set[int] = set()
-        self.centers: dict | None = None
-        self.plan: MemoryPlan | None = None
-        self.gates_changed = False
-        self.kept: dict[str, tuple[Callable, tuple]] = {}
         self.limits: threadpool_limits | None = None
-
-    # -- setting up -------------------------------------------------------------------------------------------------
-
-    def prepare(self) -> None:
-        """Centres, largest statistics and bases."""
-        centers = {}
-        moments = self._ask("moments")
-        for view in moments[0]:
-            n = sum(part[view][0] for part in moments)
-            mean = np.sum([part[view][1] for part in moments], axis=0) / n
-            spread = sum(part[view][2] for part in moments) / n - mean @ mean
-            if mean @ mean > WORTH_CENTRING * max(spread, 0.0):
-                centers[view] = mean
-        self.centers = centers
-        largest = np.max(self._ask("prepare", self.centers), axis=0)
-        self.depth = sum(self.problem.depths.values())
-        bounds = [statistic.bound(float(size)) for statistic, size in zip(self.statistics, largest, strict=True)]
-        self.bases = [
-            family.basis(
-                bounds[self.statistics.index(family.statistic)], self.problem.exact, self.problem.depths.get(family.statistic.view, 0)
-            )
-            for family in self.problem.families
-        ]
-        rank = sum(basis.rank for basis in self.bases)
-        self.spread = np.zeros((self.problem.n_entries, rank))
-        at = 0
-        for family, basis in zip(self.problem.families, self.bases, strict=True):
-            self.spread[family.members, at : at + basis.rank] = basis.coefficients
-            at += basis.rank
-
-    def _open(self, n_heads: int, together: int) -> MemoryPlan:
-        self.rows_per_shard = max((last - first for first, last in self.pool.bounds), default=0)
-        chosen = plan_of(self.problem, self.pool.bounds, self.spread.shape[1], n_heads, together, self.budget)
-        self._ask("open", self.bases, chosen.capacity)
-        self.cache = ColumnCache(chosen.capacity)
-        return chosen
-
-    def _scales(self, heads: list[Head], masks: np.ndarray, diagonal: np.ndarray) -> list[np.ndarray]:
-        """Normalisation factors (E,) of every head, from its unmasked rows. masks : (H, n). diagonal : (H, E) sums of k(i, i)."""
-        if all(head.scale is not None for head in heads):
-            return [head.scale for head in heads]
-        kinds = {head.normalize for head in heads}
-        ones = [np.ones(self.problem.n_entries) for _ in heads]
-        if kinds <= {None, "spherical"}:
-            return ones
-        # Kernels are normalised before they are gated; gates 1 / sqrt(k(x, x)) are another kind of normalisation.
-        diagonal = np.sum(self._ask("diagonals", masks, False), axis=0)
-        sums = np.zeros_like(diagonal)
-        if "multiplicative" in kinds:  # classes of one fold have the same rows
-            distinct, which = np.unique(masks, axis=0, return_inverse=True)
-            sums = (self._matrix_sums(distinct) @ self.spread.T)[which.ravel()]
-        return [
-            scales(head.normalize, diagonal[h], sums[h], masks[h].sum()) if head.normalize in ("multiplicative", "trace") else ones[h]
-            for h, head in enumerate(heads)
-        ]
-
-    def normalisation(self, head: Head, mask: np.ndarray) -> np.ndarray:
-        """Normalisation factors (E,) of a head that is not trained yet; `open` comes first."""
-        return self._scales([head], mask[None], np.zeros((1, self.problem.n_entries)))[0]
-
-    def _matrix_sums(self, masks: np.ndarray) -> np.ndarray:
-        """(H, R) sums over all pairs of rows of each mask; beyond 8,192 rows from evenly spaced columns."""
-        n = self.problem.n_rows
-        columns = np.unique(np.linspace(0, n - 1, min(n, MOST_SUM_COLUMNS)).astype(np.int64))
-        weights = masks[:, columns]
-        weights = weights * (masks.sum(axis=1) / np.maximum(weights.sum(axis=1), 1))[:, None]
-        total = 0.0
-        step = min(SUM_COLUMNS, self.cache.capacity)
-        for start in range(0, len(columns), step):
-            ids = columns[start : start + step]
-            request, slots = self._entering(ids, None)
-            total = total + np.sum(self._ask("matrix_sums", request, ids, slots, masks, weights[:, start : start + step]), axis=0)
-        return total
-
-    def _entering(self, ids: np.ndarray, in_use: np.ndarray | None) -> tuple[RoundRequest, np.ndarray]:
-        """A request that brings the given columns into the caches, and their slots."""
-        none = np.empty(0, np.int64)
-        if not self.cached:
-            return RoundRequest(self.round, none, none, {}), ids
-        entering = self.cache.place(ids, in_use)
-        missing = self.store.missing(entering)
-        if len(missing):
-            self.store.add(missing, self._fetch(missing))
-        rows = self.store.rows(entering) if len(entering) else {}
-        return RoundRequest(self.round, entering, self.cache.slots(entering), rows), self.cache.slots(ids)
-
-    def _fetch(self, ids: np.ndarray) -> dict:
-        """Features of any rows, from the shards that own them."""
-        calls, order = [], []
-        for s, (first, last) in enumerate(self.pool.bounds):
-            mine = np.flatnonzero((ids >= first) & (ids < last))
-            if len(mine):
-                calls.append((s, "fetch", (ids[mine],)))
-                order.append(mine)
-        joined = concatenate(self._ask_some(calls))
-        back = np.empty(len(ids), np.int64)
-        back[np.concatenate(order)] = np.arange(len(ids))
-        return take(joined, back)
-
-    def rows_of(self, ids: np.ndarray) -> dict:
-        """Features of any rows."""
-        missing = self.store.missing(ids)
-        if len(missing):
-            self.store.add(missing, self._fetch(missing))
-        return self.store.rows(ids)
-
-    def load(self) -> None:
-        """Have all shards read their rows (those of a local pool have them)."""
-        while True:
-            generation = self.pool.generation
-            try:
-                self.pool.load(list(range(len(self.pool.bounds))))
-                return
-            except ShardsLost as loss:
-                self._recover(loss, generation)
-
-    # -- shards and their losses ----------------------------------------------------------------------------------------
-
-    def _ask(self, method: str, *arguments: Any) -> list:
-        """Call a method of all shards that can be called twice; shards that are lost are replaced."""
-        while True:
-            generation = self.pool.generation
-            try:
-                return self.pool.call_all(method, *arguments)
-            except ShardsLost as loss:
-                self._recover(loss, generation)
-
-    def _ask_some(self, calls: list[tuple[int, str, tuple]]) -> list:
-        """The same for calls (shard, method, arguments)."""
-        while True:
-            generation = self.pool.generation
-            try:
-                return self.pool.call_some(calls)
-            except ShardsLost as loss:
-                self._recover(loss, generation)
-
-    def apply(self, work: Callable, *arguments: Any) -> list:
-        """What work(shard, *arguments) returns for every shard, in their order. It may run twice where a shard is lost."""
-        return self._ask("apply", work, *arguments)
-
-    def keep(self, name: str, work: Callable, *arguments: Any) -> list:
-        """The same for work that leaves something in the shards' `scratch`; shards that replace lost ones do it as well."""
-        self.kept[name] = (work, arguments)
-        return self.apply(work, *arguments)
-
-    def release(self, name: str) -> None:
-        """Forget what `keep` left under this name."""
-        del self.kept[name]
-        self.apply(forget, name)
-
-    def _advance(self, request: RoundRequest) -> list:
-        """Replies of all shards to a round. Survivors of a loss answer again what they answered, new shards know the changes already."""
-        while True:
-            generation = self.pool.generation
-            try:
-                if not any(self.ahead.values()):
-                    return self.pool.call_all("advance", request)
-                known = [without_changes(request, self.ahead.get(s, set())) for s in range(len(self.pool.bounds))]
-                return self.pool.call_some([(s, "advance", (part,)) for s, part in enumerate(known)])
-            except ShardsLost as loss:
-                self._recover(loss, generation)
-
-    def _recover(self, loss: ShardsLost, generation: int) -> None:
-        """Replace lost shards and bring the new ones up to date; shards that are lost meanwhile are counted and replaced as well."""
-        if self.recovering_thread == threading.get_ident():
-            raise loss  # met while a new shard is brought up to date: the recovery under way takes care of it
-        with self.recovering:
-            if self.pool.generation != generation:
-                return  # another thread has done it
-            self.recovering_thread = threading.get_ident()
-            try:
-                self._replace(loss.lost)
-            finally:
-                self.recovering_thread = None
-
-    def _replace(self, lost: dict[int, str]) -> None:
-        behind: set[int] = set()  # shards that are new and do not know all yet
-        while lost or behind:
-            if lost:
-                self.policy.note(lost)
-            behind |= set(lost)
-            try:
-                if lost:
-                    self.pool.replace(sorted(lost))
-                    lost = {}
-                for shard in sorted(behind):
-                    bring_up_to_date(self, shard)
-                    self.ahead[shard] = {h for h, solver in self.solvers.items() if len(self.steps[h].ids) or solver.stretch != 1.0}
-                    behind.discard(shard)
-            except ShardsLost as again:
-                lost = again.lost
 
     # -- the run ------------------------------------------------------------------------------------------------------
 

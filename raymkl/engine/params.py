@@ -38,11 +38,11 @@ class RayParams:
     def __post_init__(self) -> None:
         for name, least in (("num_shards", 1), ("max_shard_failures", 0)):
             value = getattr(self, name)
-            if not (isinstance(value, Integral) and value >= least) and not (name == "num_shards" and value is None):
+            if not (isinstance(value, Integral) and int(value) >= least) and not (name == "num_shards" and value is None):
                 raise ValueError(f"{name} must be a whole number >= {least}{' or None' if name == 'num_shards' else ''}, got {value!r}")
         for name in ("cpus_per_shard", "timeout_s", "checkpoint_every_s", "memory_per_shard"):
             value = getattr(self, name)
-            if not (isinstance(value, Real) and value > 0) and not (name == "memory_per_shard" and value is None):
+            if not (isinstance(value, Real) and float(value) > 0) and not (name == "memory_per_shard" and value is None):
                 raise ValueError(f"{name} must be a positive number{' or None' if name == 'memory_per_shard' else ''}, got {value!r}")
         if self.checkpoint_dir is not None and not isinstance(self.checkpoint_dir, str | os.PathLike):
             raise ValueError(f"checkpoint_dir must be a path, a URI or None, got {self.checkpoint_dir!r}")
