@@ -4,7 +4,23 @@ Names are loaded when they are used, so that importing the package is quick.
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` below is what happens
+    from . import diagnostics as diagnostics
+    from . import kernels as kernels
+    from . import metrics as metrics
+    from . import plot as plot
+    from . import search as search
+    from .engine.params import RayParams as RayParams
+    from .io import load as load
+    from .models.classifier import MKLClassifier as MKLClassifier
+    from .models.localized_convex import ConvexLocalizedMKLClassifier as ConvexLocalizedMKLClassifier
+    from .models.localized_convex import ConvexLocalizedMKLRegressor as ConvexLocalizedMKLRegressor
+    from .models.localized_gated import LocalizedMKLClassifier as LocalizedMKLClassifier
+    from .models.regressor import MKLRegressor as MKLRegressor
+    from .optim import norms as norms
+    from .reporting.page import report as report
 
 __version__ = "0.1.0"
 
@@ -43,17 +59,20 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'raymkl' has no attribute {name!r}")
-    if _HOMES[name] is None:
-        value = import_module(f"raymkl.{name}")
-    elif name == "norms":
-        value = import_module("raymkl.optim.norms")
-    else:
-        value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a checker that sees it would take any name for one of ours
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module 'raymkl' has no attribute {name!r}")
+        home = _HOMES[name]
+        if home is None:
+            value = import_module(f"raymkl.{name}")
+        elif name == "norms":
+            value = import_module(home)
+        else:
+            value = getattr(import_module(home), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -12,10 +12,15 @@ support vectors are in the file. Models with a `Custom` kernel hold a function, 
 Format version 2 is the same with one more entry, "preparation": the columns, views, means and scales of a `TableModel` (fields of
 `table_model.Preparation`), around the model of the other entries. A file says the oldest version that can read it: models without a
 preparation are still version 1.
+
+A file may come from anybody. It is opened as plain data (see `plain_arrow`), names in it choose among known classes alone, arrays take
+as many bytes as the file holds for them, entries are nested to a limited depth, and parts that do not fit together are refused. The
+metadata also hold `raymkl-digest`, a hash of the JSON text and the arrays: it finds damage, not malice, and old files have none.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from typing import Any
@@ -27,10 +32,14 @@ import scipy.sparse as sp
 from . import __version__
 from .engine.params import RayParams
 from .kernels import base, formulas, strings
+from .plain_arrow import DAMAGE, open_plain, plain_array
 from .table_model import Preparation, TableModel
 
 FORMAT = 2
 PLAIN_FORMAT = 1
+ENTRIES = frozenset({"format", "raymkl", "class", "params", "attributes", "preparation"})
+# How deeply entries may be nested, e.g. kernels in sums of kernels.
+MAX_DEPTH = 200
 KERNELS = {
     cls.__name__: cls
     for cls in (
@@ -66,8 +75,17 @@ class _Writer:
     def __init__(self) -> None:
         self.names: list[str] = []
         self.data: list[bytes] = []
+        self.depth = 0
 
     def __call__(self, value: Any) -> Any:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise ValueError(f"kernels, lists or dicts are nested more than {MAX_DEPTH} deep in this model, too deep for a model file")
+        entry = self._entry(value)
+        self.depth -= 1
+        return entry
+
+    def _entry(self, value: Any) -> Any:
         if isinstance(value, base.Kernel):
             if type(value).__name__ not in KERNELS:
                 raise TypeError(f"a model with the kernel {value!r} cannot be saved: it holds a function of yours; use pickle or joblib")
@@ -104,25 +122,35 @@ class _Writer:
 
 
 class _Reader:
-    """The reverse of `_Writer`."""
+    """The reverse of `_Writer`. arrays : bytes by name; each is taken once, so that a file cannot grow by naming one again and again."""
 
-    def __init__(self, arrays: dict[str, bytes]):
+    def __init__(self, arrays: dict[str, pa.Buffer]):
         self.arrays = arrays
+        self.depth = 0
 
     def __call__(self, value: Any) -> Any:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise ValueError(f"entries are nested more than {MAX_DEPTH} deep")
+        found = self._value(value)
+        self.depth -= 1
+        return found
+
+    def _value(self, value: Any) -> Any:
         if isinstance(value, list):
             return [self(v) for v in value]
         if not isinstance(value, dict):
             return value
         if "array" in value:
-            dtype = np.dtype(value["dtype"])
-            return np.frombuffer(self.arrays[value["array"]], dtype).reshape(value["shape"]).copy()
+            return plain_array(self.arrays.pop(value["array"]), value["dtype"], value["shape"])
         if "objects" in value:
             out = np.empty(len(value["objects"]), object)
             out[:] = [self(v) for v in value["objects"]]
             return out.reshape(value["shape"])
         if "csr" in value:
-            return sp.csr_matrix(tuple(self(part) for part in value["csr"]), shape=tuple(value["shape"]))
+            matrix = sp.csr_matrix(tuple(self(part) for part in value["csr"]), shape=tuple(value["shape"]))
+            matrix.check_format(full_check=True)  # compiled code follows these indices without looking
+            return matrix
         if "kernel" in value:
             return KERNELS[value["kernel"]](**{k: self(v) for k, v in value["params"].items()})
         if "ray_params" in value:
@@ -132,8 +160,12 @@ class _Reader:
         if "tuple" in value:
             return tuple(self(v) for v in value["tuple"])
         if "slice" in value:
+            if not all(part is None or isinstance(part, int | str) for part in value["slice"]):
+                raise ValueError(f"a slice cannot be made of {value['slice']}")
             return slice(*value["slice"])
         if "float" in value:
+            if value["float"] not in ("nan", "inf", "-inf"):
+                raise ValueError(f"{value['float']!r} is not written as a float")
             return float(value["float"])
         raise ValueError(f"unknown entry in a model file: {sorted(value)}")
 
@@ -155,7 +187,8 @@ def save(model: Any, path: Any) -> None:
     if preparation is not None:
         head.update(format=FORMAT, preparation={name: write(value) for name, value in vars(preparation).items()})
     table = pa.table({"name": pa.array(write.names, pa.string()), "data": pa.array(write.data, pa.large_binary())})
-    table = table.replace_schema_metadata({"raymkl": json.dumps(head)})
+    text = json.dumps(head).encode()
+    table = table.replace_schema_metadata({"raymkl": text, "raymkl-digest": _digest(text, write.names, write.data)})
     unfinished = f"{path}.{os.getpid()}.unfinished"
     try:
         with pa.OSFile(unfinished, "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
@@ -169,28 +202,119 @@ def save(model: Any, path: Any) -> None:
 def load(path: Any) -> Any:
     """Read a model written by `save` (a `TableModel` when it was trained from a table).
 
-    Raises ValueError when the file is not one, or is of a later format.
+    The file may come from anybody: it is data, nothing in it is run, and it takes no more memory than it has bytes, twice over.
+    Raises ValueError when it is not a model file, is damaged, or is of a later format.
+
+    Examples
+    --------
+    >>> import raymkl
+    >>> model = raymkl.load("model.raymkl")  # doctest: +SKIP
     """
     try:
         with pa.memory_map(str(path)) as source:
-            table = pa.ipc.open_file(source).read_all()
-            head = json.loads(table.schema.metadata[b"raymkl"])
-            arrays = dict(zip(table["name"].to_pylist(), table["data"].to_pylist(), strict=True))
+            head, arrays = _parts(source.read_buffer())
     except FileNotFoundError:
         raise
-    except (pa.ArrowInvalid, KeyError, TypeError, json.JSONDecodeError, OSError) as error:
-        raise ValueError(f"{path} is not a raymkl model file: {error}") from None
+    except DAMAGE as error:
+        raise ValueError(f"{path} is not a raymkl model file: {str(error)[:300]}") from None
     if head["format"] > FORMAT:
         raise ValueError(f"{path} has format {head['format']}, this version of raymkl reads up to {FORMAT}; update raymkl")
     if head["class"] not in _models():
-        raise ValueError(f"{path} holds a {head['class']}, which this version of raymkl does not know")
-    read = _Reader(arrays)
+        raise ValueError(f"{path} holds a {head['class'][:60]}, which this version of raymkl does not know")
     try:
-        model = _models()[head["class"]](**{name: read(value) for name, value in head["params"].items()})
-        for name, value in head["attributes"].items():
-            setattr(model, name, read(value))
-        if "preparation" in head:
-            return TableModel(model, Preparation(**{name: read(value) for name, value in head["preparation"].items()}))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is damaged or was not written by raymkl: {error}") from None
-    return model
+        return _restored(head, _Reader(arrays))
+    except DAMAGE as error:
+        raise ValueError(f"{path} is damaged or was not written by raymkl: {str(error)[:300]}") from None
+
+
+def _parts(data: pa.Buffer) -> tuple[dict, dict[str, pa.Buffer]]:
+    """The JSON text of a file, decoded, and its arrays by name as windows into the file."""
+    reader = open_plain(data)
+    if reader.schema.names != ["name", "data"] or reader.schema.types != [pa.string(), pa.large_binary()]:
+        raise ValueError("it does not have the columns of a model")
+    text = reader.schema.metadata[b"raymkl"]
+    table = reader.read_all()
+    table.validate(full=True)
+    if table["name"].null_count or table["data"].null_count:
+        raise ValueError("an array has no name or no data")
+    names, arrays = table["name"].to_pylist(), [part.as_buffer() for part in table["data"]]
+    if len(set(names)) < len(names):
+        raise ValueError("two arrays have the same name")
+    if reader.schema.metadata.get(b"raymkl-digest", b"") not in (b"", _digest(text, names, arrays)):
+        raise ValueError("its content is not what was written (the hash differs), so it was damaged or changed")
+    head = json.loads(text)
+    if not isinstance(head, dict) or type(head["format"]) is not int or not isinstance(head["class"], str):
+        raise ValueError("its description is not that of a model")
+    return head, dict(zip(names, arrays, strict=True))
+
+
+def _digest(text: bytes, names: list[str], arrays: list) -> bytes:
+    total = hashlib.blake2b(text, digest_size=16)
+    for name, data in zip(names, arrays, strict=True):
+        total.update(f"{name} {len(memoryview(data))} ".encode())
+        total.update(data)
+    return total.hexdigest().encode()
+
+
+def _restored(head: dict, read: _Reader) -> Any:
+    """The model that a file describes. Raises one of DAMAGE when it does not describe one."""
+    if head["format"] < PLAIN_FORMAT or not ENTRIES.issuperset(head):
+        raise ValueError(f"its entries are {sorted(head)}, of format {head['format']}")
+    model = _models()[head["class"]](**{name: read(value) for name, value in head["params"].items()})
+    for name, value in head["attributes"].items():
+        if not name.isidentifier() or hasattr(type(model), name) or not (name.startswith("_") or name.endswith("_")):
+            raise ValueError(f"{name[:60]!r} is not an attribute of a fitted model")
+        setattr(model, name, read(value))
+    _check_fitted(model)
+    if "preparation" not in head:
+        return model
+    preparation = Preparation(**{name: read(value) for name, value in head["preparation"].items()})
+    _check_preparation(preparation)
+    return TableModel(model, preparation)
+
+
+def _check_fitted(model: Any) -> None:
+    """Raise ValueError unless the parts of a fitted model that predictions need are there and have shapes that fit together."""
+    coefficients, weights, kernels = model.dual_coef_, model._effective_weights, model.kernels_
+    for name, dimensions, kinds in (
+        ("support_", 1, "iu"),
+        ("dual_coef_", 2, "f"),
+        ("intercept_", 1, "f"),
+        ("_effective_weights", 2, "f"),
+    ):
+        array = getattr(model, name)
+        if not isinstance(array, np.ndarray) or array.ndim != dimensions or array.dtype.kind not in kinds:
+            raise ValueError(f"{name} is not an array of {dimensions} dimensions of numbers")
+    heads, support = coefficients.shape
+    gates = 0 if model._support_gates is None else np.shape(model._support_gates)[1]
+    entries = weights.shape[1] if model._gate_of_entry is None else len(model._gate_of_entry)
+    fits = {
+        "support_": model.support_.shape == (support,),
+        "rows of support_": support == 0 or (model.support_.min() >= 0 and model.support_.max() < model._n_train),
+        "intercept_": model.intercept_.shape == (heads,),
+        "_effective_weights": weights.shape == (heads, entries),
+        "kernels_": isinstance(kernels, list) and len(kernels) > 0 and all(isinstance(kernel, base.Kernel) for kernel in kernels),
+        "_gate_of_entry": model._gate_of_entry is None or all(type(g) is int and -1 <= g < gates for g in model._gate_of_entry),
+        "_support_gates": model._support_gates is None or np.shape(model._support_gates) == (support, gates),
+        "_support_rows": all(rows.shape[0] == support for rows in model._support_rows.values()),
+        "classes_": not hasattr(model, "classes_") or np.shape(model.classes_) == (2 if heads == 1 else heads,),
+    }
+    wrong = [name for name, fine in fits.items() if not fine]
+    if wrong or weights.shape[1] % len(kernels):
+        raise ValueError(f"the parts of the model do not fit together: {', '.join(wrong) or 'kernels_ and _effective_weights'}")
+
+
+def _check_preparation(preparation: Preparation) -> None:
+    """Raise ValueError unless a preparation has views of named columns, and numbers to scale them with."""
+    for view, names in preparation.views.items():
+        if not isinstance(view, str | None) or not all(isinstance(name, str) for name in names):
+            raise ValueError("the preparation has a view without a name, or of columns without names")
+    for name, width in preparation.widths.items():
+        if not isinstance(name, str) or type(width) is not int or width < 0:
+            raise ValueError("the preparation has a column whose width is not a number")
+    for parts in (preparation.mean, preparation.scale):
+        for name, values in parts.items():
+            if not isinstance(values, np.ndarray) or values.dtype.kind != "f" or values.shape != (preparation.widths[name],):
+                raise ValueError(f"the preparation of the column {str(name)[:60]!r} does not have its width")
+    if not isinstance(preparation.target, str | None):
+        raise ValueError("the preparation has a target that is not a name")

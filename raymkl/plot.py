@@ -275,6 +275,7 @@ class AlignmentDisplay(_Display):
         from .kernels.base import Kernel
 
         found = alignment(source, X, y, max_rows=max_rows)
+        matrix: Any
         matrix, target = (found, None) if y is None else found
         bank = [bank] if isinstance(bank, Kernel) else bank
         matrices = isinstance(bank, str | np.ndarray)

@@ -58,6 +58,28 @@ def test_a_shard_imports_what_it_computes_with_and_no_more():
     assert not [name for name in loaded if name.startswith("raymkl.models")]
 
 
+SLOW_TO_LOAD = {"ray", "cvxpy", "osqp", "matplotlib", "numba", "llvmlite", "sklearn", "scipy", "pandas", "pyarrow", "click"}
+
+
+def test_importing_the_package_loads_nothing_slow():
+    loaded = modules_after("import raymkl; dir(raymkl); raymkl.__version__")
+    assert not {*SLOW_TO_LOAD, "numpy"} & loaded
+    assert {name for name in loaded if name.startswith("raymkl")} == {"raymkl"}
+
+
+def test_describing_a_model_loads_what_estimators_need_and_no_more():
+    code = "from raymkl import MKLClassifier, RayParams, kernels; MKLClassifier(kernels.rbf([1.0]), ray_params=RayParams())"
+    loaded = modules_after(code)
+    assert "raymkl.models.classifier" in loaded
+    assert not {"ray", "cvxpy", "osqp", "matplotlib", "click"} & loaded
+
+
+def test_the_command_line_starts_without_what_it_may_not_need():
+    """`raymkl --help` and completion in a shell are waited for."""
+    loaded = modules_after("import raymkl.cli")
+    assert not {"ray", "cvxpy", "matplotlib", "numba"} & loaded
+
+
 def test_names_of_kernels_are_loaded_when_they_are_used():
     assert not {"raymkl.kernels.formulas", "raymkl.kernels.store", "numpy"} & modules_after("import raymkl.kernels")
     loaded = modules_after("from raymkl.kernels import RBF; RBF(gamma=1.0)")

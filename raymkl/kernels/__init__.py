@@ -4,7 +4,27 @@ Names are loaded when they are used: a shard that computes kernels needs no code
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` below is what happens
+    from .base import Kernel as Kernel
+    from .base import Product as Product
+    from .base import Scaled as Scaled
+    from .base import Sum as Sum
+    from .formulas import RBF as RBF
+    from .formulas import Chi2 as Chi2
+    from .formulas import Custom as Custom
+    from .formulas import HistogramIntersection as HistogramIntersection
+    from .formulas import Laplacian as Laplacian
+    from .formulas import Linear as Linear
+    from .formulas import Polynomial as Polynomial
+    from .formulas import Precomputed as Precomputed
+    from .formulas import rbf as rbf
+    from .formulas import stored as stored
+    from .store import KernelStore as KernelStore
+    from .store_writer import write_store as write_store
+    from .strings import Spectrum as Spectrum
+    from .strings import WeightedDegree as WeightedDegree
 
 _HOMES = {
     "RBF": "formulas",
@@ -30,12 +50,14 @@ _HOMES = {
 __all__ = list(_HOMES)
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'raymkl.kernels' has no attribute {name!r}")
-    value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a checker that sees it would take any name for one of ours
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module 'raymkl.kernels' has no attribute {name!r}")
+        value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -8,7 +8,7 @@ over one pair statistic are one function of it, whatever their number.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,9 @@ class PickedRows:
         """(k, columns, M)."""
         return self.stack.entries(self.stack.start + self.local, columns)
 
+    def __getitem__(self, part: slice) -> PickedRows:
+        return PickedRows(self.stack, self.local[part])
+
 
 def pick(rows: dict, local: np.ndarray) -> dict:
     """The given rows (k,) of every view, of kernel stores too."""
@@ -124,11 +127,23 @@ class Columns:
 
     def products(self, rows: dict, right: np.ndarray) -> np.ndarray:
         """(n, c) kernel values (n, L) times right (L, c), a block of rows at a time."""
+        out = np.empty((next(iter(rows.values())).shape[0], right.shape[1]))
+        for part, values in self._blocks(rows):
+            out[part] = values @ right
+        return out
+
+    def values(self, rows: dict, dtype: Any = np.float64) -> np.ndarray:
+        """(n, L) kernel values in a dtype; computed in float64, a block of rows at a time."""
+        out = np.empty((next(iter(rows.values())).shape[0], len(self.ids)), dtype)
+        for part, values in self._blocks(rows):
+            out[part] = values
+        return out
+
+    def _blocks(self, rows: dict) -> Iterator[tuple[slice, np.ndarray]]:
+        """Parts of the rows, and their kernel values with all columns."""
         n = next(iter(rows.values())).shape[0]
         depth = max((a.shape[2] for a in rows.values() if getattr(a, "ndim", 2) == 3), default=1)
         step = max(1, BLOCK_BYTES // (8 * max(len(self.ids), 1) * depth))
-        out = np.empty((n, right.shape[1]))
         for start in range(0, n, step):
             part = slice(start, min(start + step, n))
-            out[part] = self.matrix({view: array[part] for view, array in rows.items()}) @ right
-        return out
+            yield part, self.matrix({view: array[part] for view, array in rows.items()})

@@ -16,7 +16,7 @@ from .views import select, view_key
 
 def _require_positive(kernel: Kernel, name: str) -> None:
     value = getattr(kernel, name)
-    if not (isinstance(value, Real) and np.isfinite(value) and value > 0):
+    if not (isinstance(value, Real) and 0 < value < np.inf):  # type: ignore[operator]
         raise ValueError(f"{type(kernel).__name__}: {name} must be a positive finite number, got {value!r}")
 
 

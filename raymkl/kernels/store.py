@@ -66,7 +66,7 @@ class _BlockFile:
 
     def read_into(self, target: np.ndarray, offset: int) -> None:
         """Fill the contiguous array `target` with the bytes from `offset` of the tensors on; several threads may do so at once."""
-        remaining = memoryview(target.reshape(-1).view(np.uint8))
+        remaining = target.reshape(-1).view(np.uint8).data
         position = self.data_offset + offset
         while remaining:  # one call gives 2 GB at most, and may give less
             count = os.preadv(self.descriptor, [remaining], position)
@@ -253,13 +253,13 @@ def _check_description(description: Mapping) -> None:
         raise ValueError("numbers of rows, kernels and bytes must be positive integers")
     if description["dtype"] not in DTYPES:
         raise ValueError(f"dtype {description['dtype']!r} is none of {DTYPES}")
+    edges = [0, *(block["stop"] for block in blocks)]
+    if [block["start"] for block in blocks] != edges[:-1] or edges[-1] != n or any(a >= b for a, b in pairwise(edges)):
+        raise ValueError(f"the row ranges of its files do not cover the rows 0:{n} once each, in order")
     item = np.dtype(description["dtype"]).itemsize
     for block in blocks:
         if block["bytes"] < (block["stop"] - block["start"]) * n * depth * item:
             raise ValueError(f"{block['bytes']} bytes are too few for rows {block['start']}:{block['stop']} of {depth} kernels")
-    edges = [0, *(block["stop"] for block in blocks)]
-    if [block["start"] for block in blocks] != edges[:-1] or edges[-1] != n or any(a >= b for a, b in pairwise(edges)):
-        raise ValueError(f"the row ranges of its files do not cover the rows 0:{n} once each, in order")
     if names is not None and (len(names) != depth or not all(isinstance(name, str) for name in names)):
         raise ValueError(f"it must have {depth} names, one for each kernel")
 

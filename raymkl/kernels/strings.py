@@ -15,7 +15,7 @@ from .views import view_key
 
 def _whole(kernel: Kernel, name: str, low: int) -> None:
     value = getattr(kernel, name)
-    if not (isinstance(value, Integral) and not isinstance(value, bool | np.bool_) and value >= low):
+    if not (isinstance(value, Integral) and not isinstance(value, bool | np.bool_) and int(value) >= low):
         raise ValueError(f"{type(kernel).__name__}: {name} must be a whole number >= {low}, got {value!r}")
 
 
@@ -50,14 +50,14 @@ class Spectrum(Kernel):
 
     def _check(self):
         _whole(self, "k", 1)
+        if self.k > 10_000:  # before the power below, which takes its time for huge numbers
+            raise ValueError(f"Spectrum: k={self.k} is too large; at most 10000")
         letters = letters_of(self.alphabet)
         if len(letters) ** int(self.k) > LARGEST_CODE:
             most = 1
             while len(letters) > 1 and len(letters) ** (most + 1) <= LARGEST_CODE:
                 most += 1
             raise ValueError(f"Spectrum: k={self.k} is too large; with {len(letters)} letters k may be at most {most}")
-        if self.k > 10_000:
-            raise ValueError(f"Spectrum: k={self.k} is too large; at most 10000")
 
     def statistic(self):
         return KmerCounts(view_key(self.view), letters_of(self.alphabet), int(self.k))

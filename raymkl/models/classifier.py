@@ -258,7 +258,7 @@ class HeldOutClassifier(ClassifierMixin, BaseEstimator):
     classes_ : labels. values : (n,) or (n, n_classes) decision values of the rows that `predict` and `decision_function` are asked for.
     """
 
-    def __init__(self, classes: np.ndarray | None = None, values: np.ndarray | None = None):
+    def __init__(self, classes: Any = None, values: Any = None):
         self.classes = classes
         self.values = values
         self.classes_ = classes

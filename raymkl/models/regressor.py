@@ -194,7 +194,7 @@ class HeldOutRegressor(RegressorMixin, BaseEstimator):
     shift : what the targets were centred by. values : (n,) predictions of the rows that `predict` is asked for.
     """
 
-    def __init__(self, shift: float = 0.0, values: np.ndarray | None = None):
+    def __init__(self, shift: float = 0.0, values: Any = None):
         self.shift = shift
         self.values = values
 

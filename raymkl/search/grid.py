@@ -179,7 +179,8 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
                 fine.append(position)
             except (TypeError, ValueError) as error:
                 self._failed([position], everywhere, error, scorers, out)
-        heads, parties = [], []
+        heads: list = []
+        parties: list = []
         for path in paths_of(settings, fine, template.C):
             changing = of_heads(template, settings[path[0]])
             changing.pop("C", None)
@@ -307,7 +308,7 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
             return
         if callable(self.refit):
             best = self.refit(self.cv_results_)
-            if not isinstance(best, Integral) or not 0 <= best < len(settings):
+            if not isinstance(best, Integral) or not 0 <= int(best) < len(settings):
                 raise ValueError(f"refit must return a position in 0..{len(settings) - 1}, got {best!r}")
             self.best_index_ = int(best)
         else:
@@ -346,5 +347,5 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
         check_is_fitted(self, "best_estimator_")
         if self.multimetric_ and callable(self.refit):
             raise ValueError(f"with a callable refit none of the scores {list(self.scorer_)} is the main one; use scorer_[name]")
-        scorer = self.scorer_[self.refit] if self.multimetric_ else self.scorer_
+        scorer: Any = self.scorer_[self.refit] if self.multimetric_ else self.scorer_
         return float(scorer(self.best_estimator_, X, y))

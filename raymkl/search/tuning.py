@@ -71,7 +71,9 @@ def tune(
         kind.raymkl_close()
 
 
-def trainable(estimator: Any, X: Any, y: Any, cv: Any = 5, *, scoring: Any = None, groups: Any = None, sample_weight: Any = None) -> type:
+def trainable(
+    estimator: Any, X: Any, y: Any, cv: Any = 5, *, scoring: Any = None, groups: Any = None, sample_weight: Any = None
+) -> type[Any]:
     """A Tune `Trainable` class for people who build their own `Tuner`; see `tune`.
 
     All trials of the class share one service, which lives until `raymkl_close()` of the class is called or the driver ends. A trial's

@@ -1,0 +1,493 @@
+"""Model, checkpoint and kernel store files are data: whatever is in them, reading ends in the written content or in a clear ValueError."""
+
+import json
+import re
+import tracemalloc
+import warnings
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import scipy.sparse as sp
+
+import raymkl
+from raymkl import LocalizedMKLClassifier, MKLClassifier, MKLRegressor
+from raymkl.engine import checkpoint
+from raymkl.engine.arrow_state import pack
+from raymkl.kernels import RBF, Linear, Spectrum, rbf, write_store
+from raymkl.kernels.store import KernelStore
+from raymkl.plain_arrow import DAMAGE, open_plain, plain_array
+from raymkl.table_model import Preparation, TableModel
+from tests.reference import noisy_problem
+
+X, Y = noisy_problem(40, seed=51)
+X_TEST, _ = noisy_problem(10, seed=52)
+THREE = np.arange(40) % 3
+DNA = np.array(["".join(np.random.default_rng(i).choice(list("ACGT"), 12)) for i in range(40)], object)
+MODELS = {
+    "dense": lambda: (MKLClassifier(kernels=rbf([0.1, 1.0]), engine="local").fit(X, Y), X_TEST),
+    "sparse": lambda: (
+        MKLClassifier(kernels=[RBF() + Linear(), RBF()], engine="local").fit(sp.csr_matrix(X), THREE),
+        sp.csr_matrix(X_TEST),
+    ),
+    "table": lambda: (
+        TableModel(MODELS["dense"]()[0], Preparation({None: ["a"]}, {"a": 6}, {"a": np.zeros(6)}, {"a": np.ones(6)}, target="label")),
+        {"a": X_TEST},
+    ),
+    "localized": lambda: (LocalizedMKLClassifier(kernels=rbf([0.1, 1.0]), engine="local").fit(X, Y), X_TEST),
+    "strings": lambda: (MKLRegressor(kernels=[Spectrum(2), Spectrum(3)], engine="local").fit(DNA, Y.astype(float)), DNA[:10]),
+}
+
+
+def outputs(model, rows):
+    return model.decision_function(rows) if hasattr(model, "decision_function") else model.predict(rows)
+
+
+def damaged(data, rng):
+    """The bytes with some of them changed, cut off, left out or put in."""
+    data, place = bytearray(data), int(rng.integers(len(data)))
+    match int(rng.integers(5)):
+        case 0 | 1:
+            for at in rng.integers(len(data), size=rng.integers(1, 4)):
+                data[at] ^= int(rng.integers(1, 256))
+        case 2:
+            del data[place:]
+        case 3:
+            del data[place : place + int(rng.integers(1, 40))]
+        case 4:
+            data[place:place] = rng.bytes(int(rng.integers(1, 40)))
+    return bytes(data)
+
+
+def written(table, path, **options):
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+        writer.write_table(table)
+    return path
+
+
+def table_of(path):
+    with pa.OSFile(str(path), "rb") as source:
+        return pa.ipc.open_file(source).read_all()
+
+
+# -- models -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_damaged_models_are_refused_or_unharmed(name, tmp_path):
+    model, rows = MODELS[name]()
+    path, want, refused, rng = tmp_path / "fuzzed", outputs(model, rows), 0, np.random.default_rng(len(name))
+    model.save(path)
+    whole = path.read_bytes()
+    np.testing.assert_array_equal(outputs(raymkl.load(path), rows), want)
+    for _ in range(200):
+        path.write_bytes(damaged(whole, rng))
+        try:
+            found = raymkl.load(path)
+        except ValueError as error:
+            assert "fuzzed" in str(error) and len(str(error)) < 1000
+            refused += 1
+        else:
+            np.testing.assert_array_equal(outputs(found, rows), want)  # padding was hit
+    assert refused > 150
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_changed_descriptions_without_a_digest(name, tmp_path):
+    """Old files have no digest: then the checks of every part stand alone, and what is loaded is a model."""
+    model, _ = MODELS[name]()
+    model.save(tmp_path / "good")
+    table, rng = table_of(tmp_path / "good"), np.random.default_rng(10 + len(name))
+    text = table.schema.metadata[b"raymkl"]
+    letters = b'0123456789-.,:[]{}"eEnul '
+    for _ in range(150):
+        changed = bytearray(text)
+        for at in rng.integers(len(text), size=rng.integers(1, 3)):
+            changed[at] = letters[rng.integers(len(letters))]
+        written(table.replace_schema_metadata({"raymkl": bytes(changed)}), tmp_path / "changed")
+        try:
+            found = raymkl.load(tmp_path / "changed")
+        except ValueError as error:
+            assert "changed" in str(error)
+        else:
+            assert type(found) is type(model)
+
+
+# Stands for text that is put into the JSON afterwards: the encoder itself ends at Python's limit of the depth.
+DEEP = "@deep@"
+
+
+def attribute(name, value):
+    return lambda head: head["attributes"].update({name: value})
+
+
+def parameter(name, value):
+    return lambda head: head["params"].update({name: value})
+
+
+def array(dtype="<f8", shape=(1, 40)):
+    return lambda head: head["attributes"]["dual_coef_"].update(dtype=dtype, shape=list(shape) if isinstance(shape, tuple) else shape)
+
+
+def kernel(name, **params):
+    return parameter("kernels", [{"kernel": name, "params": params}])
+
+
+def twice(head):
+    head["attributes"]["intercept_"] = head["attributes"]["dual_coef_"]
+
+
+CRAFTED = {
+    "huge shape": (array(shape=(2**62, 2**62)), "bytes"),
+    "shape larger than memory": (array(shape=(1, 2**50)), "bytes"),
+    "negative shape": (array(shape=(-1, -40)), "shape"),
+    "shape of floats": (array(shape=(1.0, 40)), "shape"),
+    "shape of truth values": (array(shape=(True, 40)), "shape"),
+    "shape that is text": (array(shape="40"), "shape"),
+    "many dimensions": (array(shape=(1,) * 60 + (40,)), "shape"),
+    "empty and huge": (array(shape=(0, 10**30)), ""),
+    "object type": (array("O"), "type"),
+    "object type by letters": (array("|O8"), "type"),
+    "type by name": (array("object"), "type"),
+    "structure": (array("<f8,<i4"), "type"),
+    "raw bytes": (array("|V8"), "type"),
+    "type of no size": (array("<U0", (10**9,)), "bytes"),
+    "type that does not exist": (array("<f7"), ""),
+    "type that is a list": (array(["a", "<f8"]), "type"),
+    "type that is a number": (array(8), "type"),
+    "text that is none": (array("<U2"), "no letter"),
+    "truth that is none": (array("|b1", (1, 320)), "truth"),
+    "an array twice": (twice, "array"),
+    "lists nested too deep for Python": (attribute("history_", DEEP + "[" * 5000 + "]" * 5000), "recursion"),
+    "lists nested too deep": (attribute("history_", DEEP + "[" * 250 + "]" * 250), "nested"),
+    "tuples nested too deep": (attribute("history_", DEEP + '{"tuple":[' * 220 + "1" + "]}" * 220), "nested"),
+    "kernels nested too deep": (
+        parameter("kernels", DEEP + '{"kernel":"Scaled","params":{"scale":1,"kernel":' * 220 + "1" + "}}" * 220),
+        "nested",
+    ),
+    "unknown entry": (attribute("history_", {"reduce": ["os.system", "true"]}), "reduce"),
+    "unknown kernel": (kernel("Custom", function="os.system"), "Custom"),
+    "kernel that is a list": (parameter("kernels", [{"kernel": ["RBF"], "params": {}}]), ""),
+    "unknown parameter of a kernel": (kernel("RBF", function="os.system"), "function"),
+    "parameters of a kernel that are a list": (parameter("kernels", [{"kernel": "RBF", "params": [1]}]), ""),
+    "bad parameter of a kernel": (kernel("RBF", gamma=-1), "gamma"),
+    "parameter of a kernel that takes for ever": (kernel("Spectrum", k=10**15), "too large"),
+    "a method for an attribute": (attribute("predict", 1), "predict"),
+    "a class for an attribute": (attribute("__class__", {"kernel": "RBF", "params": {}}), "__class__"),
+    "a dict for an attribute": (attribute("__dict__", {"dict": []}), "__dict__"),
+    "a parameter for an attribute": (attribute("C", 3.0), "'C'"),
+    "dict with keys that cannot be": (attribute("history_", {"dict": [[{"dict": []}, 1]]}), ""),
+    "slice of dicts": (attribute("history_", {"slice": [{}, 1, 2]}), "slice"),
+    "float that is code": (attribute("history_", {"float": "__import__('os')"}), "float"),
+    "coefficients that are a list": (attribute("dual_coef_", [[1.0]]), ""),
+    "coefficients of another shape": (array(shape=(40, 1)), "fit together"),
+    "no coefficients": (lambda head: head["attributes"].pop("dual_coef_"), "dual_coef_"),
+    "no kernels": (attribute("kernels_", []), "kernels_"),
+    "kernels that are numbers": (attribute("kernels_", [1, 2]), "kernels_"),
+    "support vectors from nowhere": (attribute("_n_train", 3), "support_"),
+    "rows that are a number": (attribute("_support_rows", {"dict": [[None, 7]]}), ""),
+    "bad ray parameters": (parameter("ray_params", {"ray_params": {"num_shards": -1}}), "num_shards"),
+    "format that is text": (lambda head: head.update(format="1"), "description"),
+    "format that is true": (lambda head: head.update(format=True), "description"),
+    "format zero": (lambda head: head.update(format=0), "format 0"),
+    "class that is a list": (lambda head: head.update({"class": ["MKLClassifier"]}), "description"),
+    "parameters that are a list": (lambda head: head.update(params=[1]), ""),
+    "unknown part": (lambda head: head.update(code="import os"), "code"),
+    "preparation that is a number": (lambda head: head.update(preparation=3), ""),
+    "preparation of numbers": (lambda head: head.update(preparation={"views": {"dict": [[3, [4]]]}, "widths": {"dict": []}}), "view"),
+    "widths that are text": (
+        lambda head: head.update(preparation={"views": {"dict": [["v", ["a"]]]}, "widths": {"dict": [["a", "6"]]}}),
+        "width",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def model_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("models") / "good"
+    MODELS["dense"]()[0].save(path)
+    return path
+
+
+@pytest.mark.parametrize("name", CRAFTED)
+def test_crafted_models_are_refused_without_allocating(name, model_file, tmp_path):
+    change, message = CRAFTED[name]
+    table = table_of(model_file)
+    head = json.loads(table.schema.metadata[b"raymkl"])
+    change(head)
+    written(table.replace_schema_metadata({"raymkl": text_of(head)}), tmp_path / "crafted")
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=f"crafted.*{message}"):
+            raymkl.load(tmp_path / "crafted")
+        assert tracemalloc.get_traced_memory()[1] < 20 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def text_of(head):
+    """JSON, with marked text put in as it is."""
+    return re.sub(f'"{DEEP}((?:[^"\\\\]|\\\\.)*)"', lambda found: json.loads(f'"{found[1]}"'), json.dumps(head))
+
+
+def test_json_that_is_nothing_but_brackets(model_file, tmp_path):
+    table = table_of(model_file).replace_schema_metadata({"raymkl": "[" * 200_000})
+    with pytest.raises(ValueError, match="deep is not a raymkl model"):
+        raymkl.load(written(table, tmp_path / "deep"))
+
+
+def test_indices_of_a_sparse_matrix_stay_inside(tmp_path):
+    MODELS["sparse"]()[0].save(tmp_path / "good")
+    table = table_of(tmp_path / "good")
+    head = json.loads(table.schema.metadata[b"raymkl"])
+    rows = head["attributes"]["_support_rows"]["dict"][0][1]
+    rows["shape"][1] = 2
+    with pytest.raises(ValueError, match="crafted is damaged"):
+        raymkl.load(written(table.replace_schema_metadata({"raymkl": json.dumps(head)}), tmp_path / "crafted"))
+
+
+def test_tables_that_no_model_has(model_file, tmp_path):
+    good = table_of(model_file)
+    metadata, names, data = good.schema.metadata, good["name"], good["data"]
+    for table in (
+        good.append_column("more", names),
+        pa.table({"name": names, "data": data.cast(pa.binary())}),
+        pa.table({"name": pa.array([None, *names.to_pylist()[1:]], pa.string()), "data": data}),
+        pa.table({"name": names, "data": pa.array([None, *data.to_pylist()[1:]], pa.large_binary())}),
+        pa.table({"name": pa.array(["array0"] * len(names)), "data": data}),
+        pa.table({"name": names.dictionary_encode(), "data": data}),
+    ):
+        with pytest.raises(ValueError, match="strange is not a raymkl model"):
+            raymkl.load(written(table.replace_schema_metadata(metadata), tmp_path / "strange"))
+    for codec in ("zstd", "lz4"):
+        with pytest.raises(ValueError, match=r"small is not a raymkl model.*compressed"):
+            raymkl.load(written(good, tmp_path / "small", compression=codec))
+
+
+def test_types_of_other_libraries_are_not_built(model_file, tmp_path):
+    """Some of them unpickle what a file says about them, as soon as a schema is read."""
+    built = []
+
+    class Dangerous(pa.ExtensionType):
+        def __init__(self):
+            super().__init__(pa.string(), "raymkl.test.dangerous")
+
+        def __arrow_ext_serialize__(self):
+            return b"anything"
+
+        @classmethod
+        def __arrow_ext_deserialize__(cls, storage_type, serialized):
+            built.append(serialized)
+            return cls()
+
+    names = table_of(model_file)["name"].combine_chunks()
+    table = table_of(model_file).set_column(0, "name", pa.ExtensionArray.from_storage(Dangerous(), names))
+    pa.register_extension_type(Dangerous())
+    try:
+        path = written(table, tmp_path / "strange")
+        table_of(path)
+        assert built  # so it would be, by the plain reader
+        built.clear()
+        with pytest.raises(ValueError, match=r"strange is not a raymkl model.*raymkl\.test\.dangerous"):
+            raymkl.load(path)
+        assert not built
+    finally:
+        pa.unregister_extension_type("raymkl.test.dangerous")
+
+
+def test_what_can_be_saved_can_be_loaded(tmp_path):
+    """The limit of the depth holds for writing too."""
+    deep = RBF()
+    for _ in range(250):
+        deep = deep + Linear(view=0)
+    model = MKLClassifier(kernels=[RBF(), Linear()], engine="local").fit(X, Y)
+    model.kernels = [deep]
+    with pytest.raises(ValueError, match="nested"):
+        model.save(tmp_path / "m")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("dtype", ["<f4", ">f8", "|b1", "<i8", "|u1", "<c16", "<U3", ">U3", "|S2", "<M8[ns]", "<m8"])
+@pytest.mark.parametrize("shape", [(), (3,), (2, 0), (2, 3)])
+def test_plain_arrays_come_back(dtype, shape):
+    array = np.ones(shape, np.dtype(dtype).newbyteorder("=").str if dtype[1] not in "mM" else "i8").astype(dtype)
+    again = plain_array(pa.py_buffer(array.tobytes()), array.dtype.str, list(shape))
+    assert again.dtype == array.dtype and again.shape == shape and again.flags.writeable
+    np.testing.assert_array_equal(again, array)
+
+
+def test_random_bytes_are_no_arrow_file():
+    """The look before Arrow's own, on footers that are anything."""
+    rng = np.random.default_rng(0)
+    for size in rng.integers(4, 400, size=300).tolist():
+        footer = rng.integers(0, rng.choice([4, 40, 256]), size=size).astype(np.uint8).tobytes()
+        data = b"ARROW1\0\0" + footer + len(footer).to_bytes(4, "little") + b"ARROW1"
+        with pytest.raises(DAMAGE):
+            open_plain(pa.py_buffer(data)).read_all().validate(full=True)
+
+
+# -- checkpoints ------------------------------------------------------------------------------------------------------
+
+IDENTITY = {"data": "1234", "C": "1.0"}
+
+
+def state(round_number):
+    rng = np.random.default_rng(round_number)
+    part = {"a": rng.normal(size=40), "theta": rng.random(3), "stage": 0, "rounds": round_number}
+    history = [{"round": 1, "gap": np.inf}]
+    return {"round": round_number, "seconds": 1.5, "history": history, "results": {}, "finished": [], "heads": {"0": part}}
+
+
+def read_quietly(checkpoints):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        return checkpoints.read(), [str(one.message) for one in caught]
+
+
+def test_damaged_checkpoints_give_way_to_the_one_before(tmp_path):
+    checkpoints, rng, passed_over = checkpoint.Checkpoints(str(tmp_path), IDENTITY), np.random.default_rng(3), 0
+    for number in (1, 2):
+        checkpoints.write(state(number))
+    newest = tmp_path / "raymkl-2.checkpoint"
+    whole = newest.read_bytes()
+    for _ in range(300):
+        newest.write_bytes(damaged(whole, rng))
+        found, messages = read_quietly(checkpoints)
+        assert messages == [] if found["round"] == 2 else "raymkl-2.checkpoint is damaged" in messages[0]
+        np.testing.assert_equal(found, state(found["round"]))
+        passed_over += found["round"] == 1
+    assert passed_over > 200
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"value": json.dumps({"array": 0, "dtype": "<f8", "shape": [2**61]})},
+        {"value": json.dumps({"array": 0, "dtype": "O", "shape": [40]})},
+        {"value": json.dumps({"array": 0, "dtype": "<f8", "shape": [-40]})},
+        {"value": json.dumps({"array": -1, "dtype": "<f8", "shape": [40]})},
+        {"value": json.dumps({"array": "0", "dtype": "<f8", "shape": [40]})},
+        {"value": json.dumps([{"array": 0, "dtype": "<f8", "shape": [40]}] * 1000)},
+        {"value": json.dumps({"surprise": 1})},
+        {"value": json.dumps({"dict": [[[1], 2]]})},
+        {"value": json.dumps({"dict": 5})},
+        {"value": json.dumps({"float": "code"})},
+        {"value": "[" * 100 + "]" * 100},
+        {"value": "[" * 200_000},
+        {"value": "no json"},
+        {"raymkl-checkpoint": "no json"},
+        {"raymkl-checkpoint": json.dumps([1])},
+        {"raymkl-checkpoint": json.dumps({"format": "1", "identity": IDENTITY})},
+        {"raymkl-checkpoint": json.dumps({"format": 1, "identity": [1]})},
+        {"raymkl-checkpoint": json.dumps({"format": 1})},
+    ],
+    ids=lambda change: f"{next(iter(change))} {next(iter(change.values()))[:30]}",
+)
+def test_crafted_checkpoints_are_passed_over(change, tmp_path):
+    """With a digest that is right, since anybody can compute it."""
+    checkpoints = checkpoint.Checkpoints(str(tmp_path), IDENTITY)
+    table = pack(state(3), {"raymkl-checkpoint": json.dumps({"format": 1, "identity": IDENTITY, "round": 3})})
+
+    def finished(table):
+        return table.replace_schema_metadata({**table.schema.metadata, "digest": checkpoint._digest_of_table(table)})
+
+    path = written(finished(table), tmp_path / "raymkl-3.checkpoint")
+    assert read_quietly(checkpoints)[1] == []  # so far it is a good one
+    change = {name.encode(): text for name, text in change.items()}
+    written(finished(table.replace_schema_metadata({**table.schema.metadata, **change})), path)
+    found, messages = read_quietly(checkpoints)
+    assert found is None and "raymkl-3.checkpoint is damaged and not used" in messages[0]
+
+
+# -- kernel stores ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store(tmp_path):
+    rng = np.random.default_rng(5)
+    stack = rng.normal(size=(24, 24, 3))
+    write_store(tmp_path / "store", stack + stack.transpose(1, 0, 2), block_rows=10, dtype=np.float64, progress=False)
+    return tmp_path / "store"
+
+
+def contents(path):
+    with KernelStore(path) as opened:
+        return opened.row_segments(np.arange(24), 0, 24)
+
+
+def test_damaged_descriptions_of_stores(store):
+    file, want, refused, rng = store / "store.json", contents(store), 0, np.random.default_rng(7)
+    whole = file.read_bytes()
+    for _ in range(300):
+        file.write_bytes(damaged(whole, rng))
+        try:
+            found = contents(store)
+        except ValueError as error:
+            assert "store" in str(error)
+            refused += 1
+        else:
+            np.testing.assert_array_equal(found, want)
+    assert refused > 200
+
+
+def test_damaged_files_of_stores(store):
+    """Values are not hashed (a store may be larger than memory): a changed one is read as it is, and nothing else changes."""
+    file, want, refused, rng = next(iter(sorted(store.glob("rows-*")))), contents(store), 0, np.random.default_rng(8)
+    whole = file.read_bytes()
+    values = want[:10].tobytes()
+    start = whole.index(values)
+    for _ in range(300):
+        data = bytearray(whole)
+        frame = [at for at in rng.integers(len(data), size=200) if not start <= at < start + len(values)][:2]
+        for at in frame or [0]:
+            data[at] ^= int(rng.integers(1, 256))
+        data[start + int(rng.integers(len(values)))] ^= 1
+        file.write_bytes(bytes(data))
+        try:
+            found = contents(store)
+        except ValueError as error:
+            assert file.name in str(error)
+            refused += 1
+        else:
+            assert found.shape == want.shape and (found.view(np.int64) != want.view(np.int64)).sum() == 1
+    assert refused > 100
+
+
+def test_cut_files_of_stores(store):
+    file, rng = next(iter(sorted(store.glob("rows-*")))), np.random.default_rng(9)
+    whole = file.read_bytes()
+    for length in rng.integers(len(whole), size=50):
+        file.write_bytes(whole[:length])
+        with pytest.raises(ValueError, match="damaged"):
+            KernelStore(store)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"n_kernels": 2**40}, "too few"),
+        ({"n_kernels": -3}, "positive"),
+        ({"dtype": "object"}, "dtype"),
+        ({"dtype": "float64,float64"}, "dtype"),
+        ({"dtype": ["float64"]}, "dtype"),
+        ({"n_rows": 24.0}, "integers"),
+        ({"n_rows": True}, "integers"),
+        ({"blocks": [{"start": 0, "stop": 24, "bytes": -1}]}, "too few"),
+        ({"blocks": {"start": 0}}, "cannot be used"),
+        ({"blocks": [[0, 24]]}, "cannot be used"),
+        ({"names": {"a": 1, "b": 2, "c": 3, "d": 4}}, "3 names"),
+        ({"names": 3}, "cannot be used"),
+    ],
+)
+def test_crafted_descriptions_of_stores(change, message, store):
+    description = json.loads((store / "store.json").read_text())
+    (store / "store.json").write_text(json.dumps({**description, **change}))
+    with pytest.raises(ValueError, match=message):
+        KernelStore(store)
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, "3", "null", '"store"', "{}", b"\xff\xfe"], ids=lambda text: repr(text[:9]))
+def test_descriptions_of_stores_that_are_something_else(text, store):
+    (store / "store.json").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ValueError, match=r"store\.json cannot be used"):
+        KernelStore(store)
