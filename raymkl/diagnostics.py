@@ -14,6 +14,7 @@ import numpy as np
 
 from .centred import centred_vectors, cosines, double_centred, label_kernel, triangle, unwrapped
 from .optim.norms import power_norm
+from .positional import PositionalImportance, positional_importance  # noqa: F401  (part of this module's interface)
 
 # Added to the diagonal of the alignment matrix before it is inverted: copies of a kernel make it singular.
 JITTER = 1e-10
