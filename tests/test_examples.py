@@ -1,0 +1,90 @@
+"""The sequence studies in their small made-up form: they run, write what they say, and go on where they were stopped."""
+
+import csv
+import importlib
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+@pytest.fixture
+def example(monkeypatch):
+    """Runs an example in this process: example(name, *arguments)."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.delenv("RAYMKL_TSS", raising=False)
+    monkeypatch.delenv("RAYMKL_SPLICE", raising=False)
+
+    def run(name, *arguments):
+        monkeypatch.setattr(sys, "argv", [f"{name}.py", *map(str, arguments)])
+        importlib.import_module(name).main()
+
+    return run
+
+
+def rows_of(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+STUDIES = {
+    "tss": ("--n", "60", "--p", "4/3"),
+    "splice": ("--sizes", "30", "--splits", "2", "--large", "200"),
+}
+PICTURES = {"tss": ("auc.png", "weights.png", "positions.png"), "splice": ("auc.png", "positions.png")}
+
+
+@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_study_runs_and_goes_on_where_it_was_stopped(example, name, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    call = (name, "--demo", *STUDIES[name], "--out", tmp_path)
+    example(*call)
+    results = tmp_path / "results.csv"
+    first = rows_of(results)
+    assert len(first) == (6 if name == "tss" else 2 * 6 + 5)
+    assert all(0.3 < float(row["auc"]) <= 1 for row in first)
+    assert all((tmp_path / picture).stat().st_size > 1000 for picture in PICTURES[name])
+    # As if it had been killed while it wrote a row: that row is done again, and no other one.
+    text = results.read_text()
+    results.write_text(text[: len(text) - 25])
+    example(*call)
+    again = rows_of(results)
+    same = [key for key in first[0] if key != "seconds"]
+    assert [row["seconds"] for row in again[:-1]] == [row["seconds"] for row in first[:-1]]
+    for row, other in zip(first, again, strict=True):
+        assert [row[key] for key in same[:2]] == [other[key] for key in same[:2]]
+        assert float(row["auc"]) == pytest.approx(float(other["auc"]), abs=1e-6)
+    assert "made-up sequences" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="other settings"):
+        example(*call, "--seed", "5")
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_without_data_a_study_says_what_it_needs(example, name, tmp_path, capsys):
+    with pytest.raises(SystemExit) as end:
+        example(name, "--out", tmp_path)
+    assert end.value.code == 2
+    assert "--data" in (said := capsys.readouterr().err) and "--demo" in said
+    with pytest.raises(SystemExit, match="nothing_here"):
+        example(name, "--data", tmp_path / "nothing_here.parquet", "--out", tmp_path)
+
+
+def test_profiles_of_dinucleotides(monkeypatch):
+    """Both strands have the same energies and angles, and a profile is the plain average of its steps."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    tss = importlib.import_module("tss")
+    rng = np.random.default_rng(0)
+    x = "".join(rng.choice(list("ACGT"), 40))
+    other = x[::-1].translate(str.maketrans("ACGT", "TGCA"))
+    for table in (tss.STACKING, tss.TWIST):
+        here, there = tss.profile([x], table), tss.profile([other], table)
+        assert here.shape == (1, 40 - tss.SMOOTHED)
+        np.testing.assert_allclose(here[0], there[0, ::-1], atol=1e-12)
+        values = np.array([table.get(x[i : i + 2], table.get(other[38 - i : 40 - i])) for i in range(39)])
+        all_steps = np.array([*table.values(), *(v for pair, v in table.items() if pair not in ("AT", "CG", "GC", "TA"))])
+        want = [(values[i : i + tss.SMOOTHED].mean() - all_steps.mean()) / all_steps.std() for i in range(40 - tss.SMOOTHED)]
+        np.testing.assert_allclose(here[0], want, atol=1e-12)
