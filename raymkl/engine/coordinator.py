@@ -137,11 +137,16 @@ class Coordinator(OpenPool):
     def open(self, n_heads: int, together: int = 1) -> None:
         """Prepare statistics and bases, and plan memory for so many heads at a time (or as many as fit, `together` at least)."""
         self.started = time.perf_counter()
-        if n_heads > 1 and self.limits is None:  # sub-problems run side by side, and BLAS must not start threads in each of them
-            self.limits = threadpool_limits(1)
+        if n_heads > 1:  # sub-problems run side by side, and BLAS must not start threads in each of them
+            self.one_blas_thread()
         self.prepare()
         self.plan = self._open(n_heads, together)
         self.blocks = WorkingBlocks(self.problem, self.bases, self.centers, self.store, self.threads, self._stack_rows)
+
+    def one_blas_thread(self) -> None:
+        """Let BLAS work with one thread until the end of the run."""
+        if self.limits is None:
+            self.limits = threadpool_limits(1)
 
     def set_gates(self, gates: np.ndarray) -> None:
         """Other gates (n, J) for heads that are added from now on; no head may be at work."""

@@ -37,6 +37,9 @@ MOST_TRIALS = 12
 LARGEST_CHANGE = 4.0
 # A squared gradient below this part of the objective is none: one kernel, or gates that are all 0 or 1.
 NO_SLOPE = 1e-12
+# With at most this many rows the matrices of the many SVMs are so small that threads of BLAS wait for each other more than they work,
+# on a busy machine for a hundred times as long.
+FEW_ROWS = 1_000
 # SVMs begin with this relative gap and end with the wanted one.
 FIRST_GAP = 1e-2
 # Part of the last relative decrease to which the next SVM is solved.
@@ -105,6 +108,8 @@ class GatedDescent(Program):
     def rounds(self, coordinator: Coordinator) -> Iterator[list[dict]]:
         self.found: list[Gating] = []
         coordinator.open(1)
+        if coordinator.problem.n_rows <= FEW_ROWS:
+            coordinator.one_blas_thread()
         coordinator.blocks.share(2)  # every solve meets the same pairs
         random = np.random.default_rng(self.seed)
         self.model.open(coordinator)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import uuid
 from dataclasses import replace
 from typing import Any
 
@@ -174,7 +175,8 @@ def _shared(service: Any) -> type:
         def setup(self, config: dict) -> None:
             import ray
 
-            self.name = self.trial_id
+            # One name per start: an actor that is reused and a new one may both have held the same trial.
+            self.name = f"{self.trial_id}-{uuid.uuid4().hex[:8]}"
             ray.get(service.start.remote(self.name, dict(config)))
 
         def step(self) -> dict:

@@ -157,12 +157,12 @@ def fit_inside(ray, bundles, num_shards, timeout_s=60.0, others=0):
         return fitted.decision_function(X), set(placement_group_table()) - before
 
     here = PlacementGroupSchedulingStrategy(place, placement_group_bundle_index=0, placement_group_capture_child_tasks=True)
-    there = PlacementGroupSchedulingStrategy(place)
+    there = PlacementGroupSchedulingStrategy(place, placement_group_bundle_index=1)
     holders = [ray.remote(num_cpus=0.5)(Holder).options(scheduling_strategy=there).remote() for _ in range(others)]
     ray.get([holder.there.remote() for holder in holders])
     params = RayParams(num_shards=num_shards, cpus_per_shard=0.5, timeout_s=timeout_s)
     try:
-        return ray.get(fit.options(scheduling_strategy=here).remote(X, Y, BANK, params))
+        return ray.get(fit.options(scheduling_strategy=here).remote(X, Y, BANK, params), timeout=120)
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None
     finally:
@@ -186,7 +186,7 @@ def test_a_group_that_others_have_filled(ray_cluster):
     from raymkl.engine.failures import ShardFailure
 
     with pytest.raises(ShardFailure, match=r"2 shards of 0.5 CPU found no place within timeout_s=2 seconds: .* of the placement group"):
-        fit_inside(ray_cluster, [0.5, 1.0], 2, timeout_s=2.0, others=1)
+        fit_inside(ray_cluster, [0.5, 1.0], 2, timeout_s=2.0, others=2)
 
 
 def test_the_metrics_of_a_run(ray_cluster):

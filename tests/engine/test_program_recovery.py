@@ -143,5 +143,5 @@ def test_values_that_are_computed_again_for_each_product(monkeypatch, runs):
 
 
 def test_more_losses_than_allowed(runs):
-    with pytest.raises(ShardFailure, match="lost shard 1 2 times.*max_shard_failures=1"):
+    with pytest.raises(ShardFailure, match=r"lost shard 1 2 times.*max_shard_failures=1"):
         runs.fit("soft clusters", [Fault("apply", number, (1,)) for number in (2, 6)], most=1)

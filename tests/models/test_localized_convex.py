@@ -41,8 +41,9 @@ def optimum(stack, gates, y, C, p, epsilon=None):
     return cp.Problem(cp.Maximize(value - penalty / 2), [*box, cp.sum(a) == 0]).solve(solver=cp.CLARABEL)
 
 
-@pytest.mark.parametrize("p", [1, 4 / 3, 2, 4])
-@pytest.mark.parametrize("evenness", [0.4, 0.8, "hard"])
+@pytest.mark.parametrize(
+    ("p", "evenness"), [(1, 0.4), (1, "hard"), (4 / 3, 0.4), (4 / 3, 0.8), (4 / 3, "hard"), (2, 0.8), (4, 0.8), (4, "hard")]
+)
 def test_the_optimum_is_that_of_a_conic_solver(p, evenness):
     clf = model(p=p, evenness=evenness, C=2.0, tol=1e-4).fit(X, Y)
     best = optimum(K, clf.membership(X), Y, 2.0, p)
@@ -248,10 +249,10 @@ def test_bad_input_is_named(params, word):
 
 
 def test_a_kernel_of_vectors_cannot_cluster_matrices_or_strings():
-    with pytest.raises(ValueError, match="gating_kernel=RBF.* needs vectors, but X holds ready-made matrices"):
+    with pytest.raises(ValueError, match=r"gating_kernel=RBF.* needs vectors, but X holds ready-made matrices"):
         model(kernels="precomputed", gating_kernel=RBF(1.0)).fit(K, Y)
     text = np.array(["acgt"] * 70, object)
-    with pytest.raises(ValueError, match="gating_kernel=RBF.*view 's' of X has entries that are not numbers"):
+    with pytest.raises(ValueError, match=r"gating_kernel=RBF.*view 's' of X has entries that are not numbers"):
         model(kernels=rbf([1.0], view="x"), gating_kernel=RBF(1.0, view="s")).fit({"x": X, "s": text}, Y)
     with pytest.raises(ValueError, match="different numbers of rows"):
         model(kernels=rbf([1.0], view="x"), gating_kernel=RBF(1.0, view="s")).fit({"x": X, "s": X[:50]}, Y)
@@ -276,8 +277,7 @@ def test_no_cluster_is_left_empty():
 # -- regression -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("p", [1, 4 / 3, 2])
-@pytest.mark.parametrize("evenness", [0.5, "hard"])
+@pytest.mark.parametrize(("p", "evenness"), [(1, 0.5), (4 / 3, 0.5), (2, 0.5), (4 / 3, "hard")])
 def test_regression_optimum_is_that_of_a_conic_solver(p, evenness):
     y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + 3.0
     reg = ConvexLocalizedMKLRegressor(
@@ -307,9 +307,11 @@ REASON = "the random starts of k-means depend on which rows there are"
 @pytest.mark.filterwarnings("ignore")
 @parametrize_with_checks(
     [
-        ConvexLocalizedMKLClassifier(kernels=rbf([0.1, 1.0]), random_state=0, engine="local"),
-        ConvexLocalizedMKLClassifier(kernels=[*rbf([0.1]), Linear()], evenness="hard", normalize="spherical", engine="local", n_init=2),
-        ConvexLocalizedMKLRegressor(kernels=rbf([0.1, 1.0]), random_state=0, engine="local"),
+        ConvexLocalizedMKLClassifier(kernels=rbf([0.1, 1.0]), random_state=0, engine="local", n_init=2),
+        ConvexLocalizedMKLClassifier(
+            kernels=[*rbf([0.1]), Linear()], evenness="hard", p=2.0, normalize="spherical", engine="local", n_init=2
+        ),
+        ConvexLocalizedMKLRegressor(kernels=rbf([0.1, 1.0]), random_state=0, engine="local", n_init=2),
     ],
     expected_failed_checks=lambda estimator: dict.fromkeys(WEIGHTS, REASON),
 )

@@ -28,7 +28,7 @@ STRIPES = np.where(np.abs(LINE[:, 0]) > 0.7, 1, -1)
 
 def model(**more):
     return LocalizedMKLClassifier(
-        **{"kernels": BANK, "random_state": 0, "engine": "local", "n_init": 1, "max_iter": 15, "tol": 1e-2, **more}
+        **{"kernels": BANK, "random_state": 0, "engine": "local", "n_init": 1, "max_iter": 4, "tol": 1e-2, **more}
     )
 
 
@@ -95,7 +95,7 @@ def test_regions_of_linear_kernels_solve_what_one_cannot():
 
 
 def test_more_starts_are_never_worse():
-    one, three = (model(kernels=[Linear()] * 3, C=10.0, n_init=k).fit(LINE, STRIPES) for k in (1, 3))
+    one, three = (model(kernels=[Linear()] * 3, C=10.0, n_init=k, max_iter=8).fit(LINE, STRIPES) for k in (1, 3))
     assert three.primal_objective_ <= one.primal_objective_
 
 
@@ -203,8 +203,10 @@ def test_shards_and_containers_do_not_matter(gating):
 @pytest.mark.parametrize("gating", ["linear", "kernel"])
 def test_ray_gives_the_local_model(gating):
     params = RayParams(num_shards=2, cpus_per_shard=0.5, timeout_s=60.0)
-    local, remote = (model(gating=gating, C=2.0, engine=e, ray_params=params, max_iter=10).fit(X, Y) for e in ("local", "ray"))
+    local, remote = (model(gating=gating, C=2.0, engine=e, ray_params=params, max_iter=2).fit(X, Y) for e in ("local", "ray"))
+    np.testing.assert_allclose(remote.gating(T), local.gating(T), atol=1e-4)
     assert apart(remote.decision_function(T), local.decision_function(T)) < 1e-3
+    assert remote._engine_used == "ray" and remote.n_iter_ == 2
 
 
 @pytest.mark.parametrize(
@@ -270,8 +272,8 @@ REASON = "the random start of a descent and the spread of the gates' columns dep
 @pytest.mark.filterwarnings("ignore")
 @parametrize_with_checks(
     [
-        LocalizedMKLClassifier(kernels=[*rbf([0.1]), Linear()], random_state=0, n_init=1, max_iter=2, engine="local"),
-        LocalizedMKLClassifier(kernels=rbf([0.1, 1.0]), gating="kernel", random_state=0, n_init=1, max_iter=2, engine="local"),
+        LocalizedMKLClassifier(kernels=[*rbf([0.1]), Linear()], random_state=0, n_init=1, max_iter=1, engine="local"),
+        LocalizedMKLClassifier(kernels=rbf([0.1, 1.0]), gating="kernel", random_state=0, n_init=1, max_iter=1, engine="local"),
     ],
     expected_failed_checks=lambda estimator: dict.fromkeys(WEIGHTS, REASON),
 )
