@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import ray
@@ -82,7 +83,16 @@ class RayPool:
 
     def _collect(self, references: list, shards: Any) -> list:
         shards = list(shards)
-        lost = self._silent(references, shards)
+        try:
+            results = ray.get(references, timeout=self.params.timeout_s)  # the usual case: one call for all answers
+            for shard in shards:
+                self.started[shard] = True
+            return results
+        except ray.exceptions.GetTimeoutError:
+            patience = 0.0
+        except LOSSES:
+            patience = self.params.timeout_s
+        lost = self._silent(references, shards, patience)
         results = []
         for shard, reference in zip(shards, references, strict=True):
             if shard in lost:
@@ -98,12 +108,16 @@ class RayPool:
             raise ShardsLost(lost)
         return results
 
-    def _silent(self, references: list, shards: list[int]) -> dict[int, str]:
-        """Wait until every call is answered or its shard is known to be silent; returns the silent ones with a reason."""
+    def _silent(self, references: list, shards: list[int], patience: float) -> dict[int, str]:
+        """Wait until every call is answered or its shard is known to be silent; returns the silent ones with a reason.
+
+        patience : seconds until the first ping.
+        """
         waiting, silent = dict(zip(references, shards, strict=True)), {}
         limit = self.params.timeout_s
         while waiting:
-            done, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=limit, fetch_local=False)
+            done, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=patience, fetch_local=False)
+            patience = limit
             for reference in done:
                 del waiting[reference]
             if not waiting:
@@ -145,6 +159,17 @@ class RayPool:
             ray.kill(actor)
 
 
+@cache
+def _shard_class() -> Any:
+    """The actor class, made once: Ray pickles it again for every new one."""
+    return ray.remote(concurrency_groups={"watch": 1})(Shard)
+
+
+@cache
+def _coordinate_task() -> Any:
+    return ray.remote(coordinate)
+
+
 def start_shard(index: int, params: RayParams, group: Any, crowded: bool = False) -> Any:
     """A shard actor that loads its code while its rows are still on the way. crowded : on any node with CPUs, free or not."""
     # Ray's own restarts would answer with an empty state.
@@ -158,7 +183,7 @@ def start_shard(index: int, params: RayParams, group: Any, crowded: bool = False
         if nodes:
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(nodes[index % len(nodes)], soft=True)
     # Pings have a thread of their own, so that they are answered during a round.
-    return ray.remote(concurrency_groups={"watch": 1})(Shard).options(**options).remote(max(1, int(params.cpus_per_shard)), True)
+    return _shard_class().options(**options).remote(max(1, int(params.cpus_per_shard)), True)
 
 
 @dataclass
@@ -278,7 +303,7 @@ class CoordinatorLost(Exception):
 def _messages(place: Place, params: RayParams, heads: Any, report: Callable | None, state: dict | None, failures: dict) -> Iterator[dict]:
     """Messages of a coordinator task; errors come back as they were raised. The task ends with this generator."""
     # It needs no CPU of its own: shards wait while it works, and it waits while they do.
-    task = ray.remote(coordinate).options(num_cpus=0, num_returns="streaming", max_retries=0, name="Coordinator.run")
+    task = _coordinate_task().options(num_cpus=0, num_returns="streaming", max_retries=0, name="Coordinator.run")
     running = task.remote(place, params, heads, report is not None, state, failures)
     finished = False
     try:

@@ -92,18 +92,20 @@ class Shard:
 
     def diagonals(self, masks: np.ndarray, gated: bool = True) -> np.ndarray:
         """(H, E) sum over the rows of each mask (H, n_total) of every entry's k(i, i), gates applied unless not wanted."""
-        diagonal = np.empty((self.n, self.problem.n_entries))
+        own = masks[:, self.first : self.first + self.n]
+        sums = np.empty((len(masks), self.problem.n_entries))
         for f, family in enumerate(self.problem.families):
-            gate = self.gates[:, family.gate] ** 2 if gated and family.gate != NO_GATE else 1.0
+            weights = own * self.gates[:, family.gate] ** 2 if gated and family.gate != NO_GATE else own
             if isinstance(family.statistic, Matrices):
-                own = self._stack_diagonal(self.family_statistic[f])
-                for kernel, member in zip(family.kernels, family.members, strict=True):
-                    diagonal[:, member] = gate * own[:, kernel.index]
-            else:
-                t = family.statistic.diagonal(self.prepared[self.family_statistic[f]])
-                for position, member in enumerate(family.members):
-                    diagonal[:, member] = gate * family.values(position, np.asarray(t, np.float64))
-        return masks[:, self.first : self.first + self.n] @ diagonal
+                stack = self._stack_diagonal(self.family_statistic[f])
+                sums[:, family.members] = weights @ stack[:, [kernel.index for kernel in family.kernels]]
+                continue
+            t = np.asarray(family.statistic.diagonal(self.prepared[self.family_statistic[f]]), np.float64)
+            if self.n and np.all(t == t[0]):  # the distance of a row to itself, for one
+                t, weights = t[:1], weights.sum(axis=1, keepdims=True)
+            for position, member in enumerate(family.members):
+                sums[:, member] = weights @ family.values(position, t)
+        return sums
 
     def open(self, bases: list[Basis], capacity: int) -> None:
         """Take the bases of the families and reserve a cache of `capacity` columns (memory is touched only when used)."""

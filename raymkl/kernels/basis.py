@@ -155,10 +155,11 @@ def span(profiles: Sequence[Any], grid: np.ndarray) -> tuple[np.ndarray, np.ndar
             return float(np.abs(coarse - left[:, :rank] @ inner[:rank]).max())
 
         if error(len(inner)) <= SPAN_ERROR:
-            low, rank = 0, len(inner)  # the smallest rank that is good enough, by bisection
+            low, rank = 0, len(inner)  # the smallest rank that is good enough, by bisection from where the functions become small
+            middle = int(np.sum(np.abs(inner).max(axis=1) > SPAN_ERROR))
             while rank - low > 1:
-                middle = (low + rank) // 2
-                low, rank = (low, middle) if error(middle) <= SPAN_ERROR else (middle, rank)
+                middle = min(max(middle, low + 1), rank - 1)
+                low, rank, middle = (low, middle, middle - 1) if error(middle) <= SPAN_ERROR else (middle, rank, middle + 1)
             functions = np.zeros((rank, len(grid)))
             for start in range(0, len(coarse), CHUNK):  # all kernels on the whole grid could be a gigabyte
                 part = slice(start, start + CHUNK)
@@ -170,7 +171,10 @@ def span(profiles: Sequence[Any], grid: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def _values(profiles: Sequence[Any], grid: np.ndarray) -> np.ndarray:
-    return np.stack([np.asarray(profile(grid), np.float64) for profile in profiles])
+    values = np.empty((len(profiles), len(grid)))
+    for row, profile in zip(values, profiles, strict=True):
+        row[:] = profile(grid)
+    return values
 
 
 class PowerBasis(Basis):
