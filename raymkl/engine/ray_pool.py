@@ -10,6 +10,7 @@ is killed, Ray ends the actors that it owned.
 
 from __future__ import annotations
 
+import gc
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -153,6 +154,10 @@ class RayPool:
         self.actors[s], self.started[s] = actor, False
         self.replacements.append(actor)
 
+    def forget(self) -> None:
+        """Let go of all references to actors and blocks."""
+        self.place, self.actors, self.replacements = None, [], []
+
     def close(self) -> None:
         """End the actors that this pool has started itself."""
         for actor in self.replacements:
@@ -255,6 +260,10 @@ def coordinate(
     finally:
         metrics.close()
         pool.close()
+        # The process lives on in Ray's pool; what stands in reference cycles must not keep blocks in the object store until then.
+        pool.forget()
+        rounds = None
+        gc.collect()
 
 
 def train_on_ray(
