@@ -323,6 +323,7 @@ def _messages(place: Place, params: RayParams, heads: Any, report: Callable | No
             try:
                 message = ray.get(next(running))
             except StopIteration:
+                finished = True
                 raise CoordinatorLost("the coordinator ended without a result") from None
             finished = "outcome" in message
             if report is not None:
@@ -332,10 +333,13 @@ def _messages(place: Place, params: RayParams, heads: Any, report: Callable | No
             if finished:
                 return
     except LOSSES as error:
+        finished = True
         raise CoordinatorLost(f"{type(error).__name__}: {str(error).strip().splitlines()[0]}") from None
     except ray.exceptions.RayTaskError as error:
+        finished = True
         raise error.cause from None
     finally:
+        # Only a task that is still at work: cancelling one that has ended has brought this very process down now and then.
         if not finished:
             ray.cancel(running, force=True)
 
