@@ -14,7 +14,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Container, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -56,7 +56,7 @@ class HeadResult:
 
 
 class Coordinator(OpenPool):
-    """Trains heads over a pool. `report` is called with each row of the history as it is made.
+    """Trains heads over a pool.
 
     `rounds(heads)` trains a given list. Heads may also come and go: `open`, then `add`, `round_once` and `drop` as wanted.
     """
@@ -66,7 +66,6 @@ class Coordinator(OpenPool):
         pool: Any,
         problem: Problem,
         budget: int | None = None,
-        report: Callable[[dict], None] | None = None,
         threads: int | None = None,
         policy: FailurePolicy | None = None,
     ):
@@ -76,7 +75,6 @@ class Coordinator(OpenPool):
         """
         threads = threads or os.cpu_count() or 1
         super().__init__(pool, problem, budget, policy)
-        self.report = report
         self.history: list[dict] = []
         self.results: dict[int, list[HeadResult]] = {}
         self.leaders: dict[int, Leader] = {}
@@ -100,10 +98,8 @@ class Coordinator(OpenPool):
 
     def run(self, heads: list[Head]) -> list[list[HeadResult]]:
         """Train all heads; returns the results of every head's stages, in the order of the heads."""
-        for rows in self.rounds(heads):
-            if self.report is not None:
-                for row in rows:
-                    self.report(row)
+        for _ in self.rounds(heads):
+            pass
         return self.outcome(heads)
 
     def outcome(self, heads: list[Head] | Program) -> Any:

@@ -132,10 +132,7 @@ class OpenPool:
         if not self.cached:
             return RoundRequest(self.round, none, none, {}), ids
         entering = self.cache.place(ids, in_use)
-        missing = self.store.missing(entering)
-        if len(missing):
-            self.store.add(missing, self._fetch(missing))
-        rows = self.store.rows(entering) if len(entering) else {}
+        rows = self.rows_of(entering) if len(entering) else {}
         return RoundRequest(self.round, entering, self.cache.slots(entering), rows), self.cache.slots(ids)
 
     def _fetch(self, ids: np.ndarray) -> dict:

@@ -321,10 +321,6 @@ class Shard:
         stack = self.prepared[s].array
         return stack.diagonal() if isinstance(stack, StoreRows) else stack[np.arange(self.n), self.first + np.arange(self.n)]
 
-    def f(self, h: int, combination: np.ndarray) -> np.ndarray:
-        """f without the intercept for all own rows."""
-        return self._gradients(h, np.arange(self.n)) @ combination
-
     def f_of(self, wanted: list[tuple[int, np.ndarray, np.ndarray]]) -> list[np.ndarray]:
         """f without the intercept, per (head, combination, ids), of those ids that are own rows, in their order."""
         found = []

@@ -75,7 +75,7 @@ def _train(rows, problem, heads, engine, params, report, keep_checkpoint) -> Tra
     checkpoints, state, keep = None, None, None
     if params.checkpoint_dir is not None:
         if isinstance(heads, Program):
-            raise ValueError("checkpoint_dir must be None for localized models: their runs are not checkpointed")
+            raise ValueError("checkpoint_dir must be None for this model: only runs over a fixed list of heads are checkpointed")
         checkpoints = Checkpoints(params.checkpoint_dir, identity_of(rows, problem, heads))
         keep = partial(_keep, checkpoints)
         state = checkpoints.read(lambda state: check_state(state, heads, problem.n_entries))

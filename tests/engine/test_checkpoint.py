@@ -387,7 +387,7 @@ def test_where_a_run_goes_on_does_not_matter(tmp_path, monkeypatch):
 def test_localized_models_say_that_they_have_no_checkpoints(tmp_path):
     from raymkl import LocalizedMKLClassifier
 
-    with pytest.raises(ValueError, match="checkpoint_dir must be None for localized models"):
+    with pytest.raises(ValueError, match="checkpoint_dir must be None for this model"):
         LocalizedMKLClassifier(kernels=BANK, engine="local", ray_params=params(tmp_path)).fit(X, Y)
 
 

@@ -89,7 +89,7 @@ def test_rounds_of_a_shard_equal_naive_sums(gate_of_entry, dtype, make):
         f = (K @ theta) @ a
         own = slice(first, last)
         exact = {"rtol": 1e-9, "atol": 1e-9} if dtype == np.float64 else {"rtol": 1e-4, "atol": 2e-4}
-        np.testing.assert_allclose(shard.f(0, spread.T @ theta), f[own], **exact)
+        np.testing.assert_allclose(shard.f_of([(0, spread.T @ theta, np.arange(first, last))])[0], f[own], **exact)
         naive = np.array([a[own] @ (K[own, :, e] @ a) for e in range(len(BANK))])
         np.testing.assert_allclose(spread @ reply.quadratic, naive, **exact)
         hinge = [np.maximum(0, 1 - Y[own] * (f[own] + b)).sum() for b in intercepts]
