@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..kernels.memory import untouched
 from .rows import concatenate, take
 
 
@@ -38,7 +39,7 @@ class RowStore:
         for view, array in rows.items():
             if isinstance(array, np.ndarray) and array.dtype != object:
                 if view not in self.dense:
-                    self.dense[view] = np.empty((self.n_rows, *array.shape[1:]), array.dtype)
+                    self.dense[view] = untouched((self.n_rows, *array.shape[1:]), array.dtype)
                 self.dense[view][first : self.count] = array
             else:
                 other[view] = array
@@ -63,13 +64,18 @@ class RowStore:
 class ColumnCache:
     """Which column is in which slot of every shard's cache; the least useful columns make room for new ones."""
 
-    def __init__(self, capacity: int):
+    def __init__(self, capacity: int, n_rows: int):
         self.capacity = capacity
-        self.slot: dict[int, int] = {}
+        self.slot = np.full(n_rows, -1, np.int64)  # of every column, or -1
         self.owner = np.full(capacity, -1, np.int64)
         self.last_used = np.zeros(capacity, np.int64)
         self.clock = 0
         self.hits = 0  # columns that the last call found cached
+
+    @property
+    def columns(self) -> np.ndarray:
+        """Ids of the cached columns, ascending."""
+        return np.flatnonzero(self.slot >= 0)
 
     def place(self, ids: np.ndarray, in_use: np.ndarray | None = None) -> np.ndarray:
         """Make room for the given ids; returns those that were not cached and must be computed.
@@ -78,23 +84,24 @@ class ColumnCache:
         equals the one unused for the longest time.
         """
         self.clock += 1
-        cached = [i for i in ids.tolist() if i in self.slot]
-        missing = [i for i in ids.tolist() if i not in self.slot]
+        there = self.slot[ids] >= 0
+        cached, missing = ids[there], ids[~there]
         self.hits = len(cached)
-        self.last_used[[self.slot[i] for i in cached]] = self.clock
+        self.last_used[self.slot[cached]] = self.clock
         free = np.flatnonzero(self.owner < 0)[: len(missing)]
         if len(free) < len(missing):
             taken = np.flatnonzero(self.owner >= 0)
             useful = np.zeros(len(taken), bool) if in_use is None else in_use[self.owner[taken]]
             order = np.lexsort((self.last_used[taken], useful, self.last_used[taken] == self.clock))
             evicted = taken[order[: len(missing) - len(free)]]
-            for i in self.owner[evicted].tolist():
-                del self.slot[i]
+            self.slot[self.owner[evicted]] = -1
             free = np.concatenate([free, evicted])
-        self.owner[free] = missing
-        self.last_used[free] = self.clock
-        self.slot.update(zip(missing, free.tolist(), strict=True))
-        return np.array(missing, np.int64)
+        self.owner[free], self.slot[missing], self.last_used[free] = missing, free, self.clock
+        return missing
 
     def slots(self, ids: np.ndarray) -> np.ndarray:
-        return np.array([self.slot[i] for i in ids.tolist()], np.int64)
+        """Where the given columns are; all of them must be cached."""
+        found = self.slot[ids]
+        if np.any(found < 0):
+            raise KeyError(f"column {ids[found < 0][0]} is not cached")
+        return found

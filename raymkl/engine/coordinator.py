@@ -370,7 +370,7 @@ class Coordinator(OpenPool):
                 "tol": solver.head.tol,
                 "violation": solver.violation,
                 "support_vectors": int(np.count_nonzero(solver.a)),
-                "cached_columns": len(self.cache.slot),
+                "cached_columns": len(self.cache.columns),
                 "cache_hits": self.cache.hits,
                 "cache_capacity": self.cache.capacity,
                 "rows_per_shard": self.rows_per_shard,

@@ -85,7 +85,7 @@ class OpenPool:
         self.rows_per_shard = max((last - first for first, last in self.pool.bounds), default=0)
         chosen = plan_of(self.problem, self.pool.bounds, self.spread.shape[1], n_heads, together, self.budget)
         self._ask("open", self.bases, chosen.capacity)
-        self.cache = ColumnCache(chosen.capacity)
+        self.cache = ColumnCache(chosen.capacity, self.problem.n_rows)
         return chosen
 
     def _scales(self, heads: list[Head], masks: np.ndarray, diagonal: np.ndarray) -> list[np.ndarray]:

@@ -237,6 +237,7 @@ def coordinate(
     from .coordinator import Coordinator
     from .metrics import RunMetrics
 
+    gc.freeze()  # loaded code need not be looked through at the end
     pool = RayPool(place, params)
     policy = FailurePolicy(params.max_shard_failures, Counter(failures))
     metrics = RunMetrics()
@@ -256,7 +257,7 @@ def coordinate(
             if (watched and rounds.round == 1) or now - told >= REPORT_SECONDS:
                 told = now
                 yield {"rows": rows}
-        yield {"outcome": rounds.outcome(heads), "history": rounds.history, "failures": policy.total}
+        last = {"outcome": rounds.outcome(heads), "history": rounds.history, "failures": policy.total}
     finally:
         metrics.close()
         pool.close()
@@ -264,6 +265,9 @@ def coordinate(
         pool.forget()
         rounds = None
         gc.collect()
+        gc.unfreeze()
+    # The task ends with its last word: a fit that follows at once must find this process idle, or Ray starts another one.
+    yield last
 
 
 def train_on_ray(

@@ -51,7 +51,7 @@ def bring_up_to_date(coordinator: Coordinator, shard: int) -> None:
             ids = used[start : start + at_once]
             values = {h: solver.a[ids] for h, solver in solvers.items() if np.any(solver.a[ids])}
             ask("rebuild", ids, coordinator.rows_of(ids) if coordinator.cached else {}, values)
-    cached = np.array(sorted(coordinator.cache.slot), np.int64) if coordinator.cached else NO_IDS
+    cached = coordinator.cache.columns if coordinator.cached else NO_IDS
     for start in range(0, len(cached), at_once):
         ids = cached[start : start + at_once]
         ask("enter", RoundRequest(0, ids, coordinator.cache.slots(ids), coordinator.rows_of(ids)))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..kernels.families import NO_GATE
+from ..kernels.memory import untouched
 from ..kernels.statistics import Matrices
 from .caches import RowStore
 from .messages import Problem
@@ -123,7 +124,7 @@ class _Square:
                 continue
             prepared = statistic.prepare(rows, blocks.problem.dtype_of(statistic), blocks.centers)
             if s not in self.values:  # memory is touched only where rows are
-                self.values[s] = np.empty((len(self.place), len(self.place)), blocks.problem.dtype_of(statistic))
+                self.values[s] = untouched((len(self.place), len(self.place)), blocks.problem.dtype_of(statistic))
             values = self.values[s]
 
             def compute(start: int, stop: int, statistic=statistic, prepared=prepared, values=values) -> None:

@@ -23,7 +23,9 @@ _TABLE = {"shift": 15, "first": int(np.float32(0.5).view(np.int32)), "start": 0,
 _WIDE_TABLE = {**_TABLE, "shift": 46, "first": int(np.float64(0.5).view(np.int64))}
 
 # target[slots[i], j] = max(0, a_norms[i] + b_norms[j] - 2 products[i, j])
-finish_squared_distances = Loop("finish_squared_distances", "products:T[2] a_norms:T[1] b_norms:T[1] target:T[2]= slots:int64[1]")
+finish_squared_distances = Loop(
+    "finish_squared_distances", "products:T[2] a_norms:T[1] b_norms:T[1] target:T[2]= slots:int64[1] first:int64", trial={"first": 0}
+)
 # out[i] = sum_d array[i, d]^2, summed in float64
 squared_norms = Loop("squared_norms", "array:T[2] out:float64[1]=", fastmath=True)
 # block[i, j] = block[j, i] for the given rows i and columns j (disjoint sets)

@@ -130,11 +130,11 @@ def accumulate_table(bits, slots, weights, table, shift, first, sums, out, start
                     out[base + u, r] += sums[u, r]
 
 
-def finish_squared_distances(products, a_norms, b_norms, target, slots):
-    """target[slots[i], j] = max(0, a_norms[i] + b_norms[j] - 2 products[i, j])."""
+def finish_squared_distances(products, a_norms, b_norms, target, slots, first):
+    """target[slots[i], first + j] = max(0, a_norms[i] + b_norms[j] - 2 products[i, j])."""
     zero, two = products.dtype.type(0), products.dtype.type(2)  # a plain 2 would turn float32 into float64
     for i in range(products.shape[0]):
-        line = target[slots[i]]
+        line = target[slots[i], first : first + products.shape[1]]
         norm = a_norms[i]
         for j in range(products.shape[1]):
             line[j] = _larger(norm + b_norms[j] - two * products[i, j], zero)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from .basis import Basis
+from .memory import untouched
 from .string_statistics import MatchRuns, PreparedMatches
 
 # A bank of fewer degrees keeps the value of each.
@@ -70,7 +71,7 @@ class MatchCounts(MatchRuns):
         return self.kept * np.dtype(dtype).itemsize
 
     def empty_block(self, rows, columns, dtype):
-        return RunBlock(np.empty((rows, self.kept, columns), dtype))
+        return RunBlock(untouched((rows, self.kept, columns), dtype))
 
     def fill(self, a, b, cache, slots):
         if not isinstance(cache, RunBlock):

@@ -23,11 +23,15 @@ from typing import Any
 
 import numpy as np
 
+from .memory import untouched
 from .sparse import is_sparse
 
 # New columns are computed in portions of this size: nothing large is held twice, and what one step makes the next finds in the
 # processor's cache.
 PORTION_BYTES = 16 * 2**20
+# Products of dense rows are made in squares of so many rows and columns, over and over in the same memory: new memory costs a pass of
+# the operating system over it, and one over a result that has left the processor's cache costs as much again.
+SQUARE = 512
 
 
 @dataclass
@@ -83,7 +87,7 @@ class Statistic:
 
     def empty_block(self, rows: int, columns: int, dtype: Any) -> Any:
         """Memory for the statistics of rows with columns."""
-        return np.empty((rows, columns) if self.depth == 1 else (rows, self.depth, columns), dtype)
+        return untouched((rows, columns) if self.depth == 1 else (rows, self.depth, columns), dtype)
 
     def pairs(self, a: Prepared, b: Prepared) -> np.ndarray:
         """(len(a), len(b)) array of statistics, in the dtype of the prepared rows."""
@@ -142,8 +146,33 @@ def _products(a: Any, b: Any) -> np.ndarray:
     return a @ b.T
 
 
+class _Products(Statistic):
+    """A statistic that is made of inner products."""
+
+    def fill(self, a, b, cache, slots):
+        if is_sparse(a.array) or is_sparse(b.array):
+            super().fill(a, b, cache, slots)
+            return
+        memory = np.empty(min(SQUARE, len(a)) * min(SQUARE, len(b)), b.array.dtype)
+        for row in range(0, len(a), SQUARE):
+            some = slice(row, row + SQUARE)
+            left = a.take(some)
+            for column in range(0, len(b), SQUARE):
+                right = b.take(slice(column, column + SQUARE))
+                products = memory[: len(left) * len(right)].reshape(len(left), len(right))
+                np.matmul(left.array, right.array.T, out=products)
+                self.write(products, left, right, cache, slots[some], column)
+
+    def fill_portion(self, a, b, cache, slots):
+        self.write(_products(a.array, b.array), a, b, cache, slots, 0)
+
+    def write(self, products: np.ndarray, a: Prepared, b: Prepared, cache: np.ndarray, slots: np.ndarray, first: int) -> None:
+        """cache[slots[i], first + j] = statistic of a_i and b_j, whose inner product is products[i, j]."""
+        cache[slots, first : first + len(b)] = products
+
+
 @dataclass(frozen=True)
-class SquaredDistance(Statistic):
+class SquaredDistance(_Products):
     """sum_d (x_d - z_d)^2, as |x|^2 + |z|^2 - 2 x'z with BLAS.
 
     Rows are shifted by a common centre first when one is given: distances do not change, round-off shrinks.
@@ -159,17 +188,13 @@ class SquaredDistance(Statistic):
 
     def pairs(self, a, b):
         squares = _products(a.array, b.array)
-        self._finish(squares, a, b, squares, np.arange(len(a)))
+        self.write(squares, a, b, squares, np.arange(len(a)), 0)
         return squares
 
-    def fill_portion(self, a, b, cache, slots):
-        self._finish(_products(a.array, b.array), a, b, cache, slots)
-
-    @staticmethod
-    def _finish(products, a, b, target, slots):
+    def write(self, products, a, b, cache, slots, first):
         from .compiled import finish_squared_distances
 
-        finish_squared_distances(products, a.extra.astype(products.dtype), b.extra.astype(products.dtype), target, slots)
+        finish_squared_distances(products, a.extra.astype(products.dtype), b.extra.astype(products.dtype), cache, slots, first)
 
     def largest(self, a):
         return float(np.sqrt(a.extra.max())) if len(a) else 0.0
@@ -180,7 +205,7 @@ class SquaredDistance(Statistic):
 
 
 @dataclass(frozen=True)
-class InnerProduct(Statistic):
+class InnerProduct(_Products):
     """sum_d x_d z_d."""
 
     non_negative = False

@@ -16,48 +16,50 @@ def ids(*values):
 
 
 def test_a_cache_fills_before_it_evicts():
-    cache = ColumnCache(4)
+    cache = ColumnCache(4, 31)
     np.testing.assert_array_equal(cache.place(ids(10, 20)), [10, 20])
     np.testing.assert_array_equal(cache.place(ids(20, 30)), [30])
     np.testing.assert_array_equal(cache.place(ids(10, 20, 30)), [])
-    assert set(cache.slot) == {10, 20, 30}
+    assert set(cache.columns.tolist()) == {10, 20, 30}
     assert len(set(cache.slots(ids(10, 20, 30)).tolist())) == 3
 
 
 def test_the_column_unused_for_the_longest_time_goes_first():
-    cache = ColumnCache(3)
+    cache = ColumnCache(3, 31)
     for column in (1, 2, 3):
         cache.place(ids(column))
     cache.place(ids(1))  # 2 is now the oldest
     slot = cache.slots(ids(2))
     np.testing.assert_array_equal(cache.place(ids(4)), [4])
-    assert set(cache.slot) == {1, 3, 4}
+    assert set(cache.columns.tolist()) == {1, 3, 4}
     np.testing.assert_array_equal(cache.slots(ids(4)), slot)
 
 
 def test_columns_of_this_round_are_never_evicted_by_it():
-    cache = ColumnCache(3)
+    cache = ColumnCache(3, 31)
     cache.place(ids(1, 2, 3))
     cache.place(ids(5, 1))
-    assert {1, 5} <= set(cache.slot)
+    assert {1, 5} <= set(cache.columns.tolist())
     cache.place(ids(7, 8, 1))
-    assert set(cache.slot) == {1, 7, 8}
+    assert set(cache.columns.tolist()) == {1, 7, 8}
 
 
 def test_an_empty_request_changes_nothing():
-    cache = ColumnCache(2)
+    cache = ColumnCache(2, 31)
     cache.place(ids(1, 2))
-    before = dict(cache.slot)
+    before = cache.slot.copy()
     assert len(cache.place(ids())) == 0
-    assert cache.slot == before
+    np.testing.assert_array_equal(cache.slot, before)
     assert len(cache.slots(ids())) == 0
+    with pytest.raises(KeyError, match="column 3"):
+        cache.slots(ids(1, 3))
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(2, 12), st.lists(st.lists(st.integers(0, 30), min_size=0, max_size=12, unique=True), max_size=15), st.booleans())
 def test_slots_are_unique_and_columns_stay_where_they_are(capacity, requests, with_mask):
     """A shard overwrites a slot only for an id that was returned as missing: all others must keep theirs."""
-    cache, content = ColumnCache(capacity), {}
+    cache, content = ColumnCache(capacity, 31), {}
     mask = np.arange(31) % 3 == 0
     for request in requests:
         wanted = np.array(request[:capacity], np.int64)

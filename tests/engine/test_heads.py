@@ -202,7 +202,7 @@ def test_heads_wait_when_memory_is_short():
             at_once.append(len({row["head"] for row in round_rows}))
         assert coordinator.plan.heads < len(heads)
         assert max(at_once) <= coordinator.plan.heads and max(at_once) > 1
-        assert len(coordinator.cache.slot) <= coordinator.plan.capacity
+        assert len(coordinator.cache.columns) <= coordinator.plan.capacity
         results = coordinator.outcome(heads)
     free, _ = train(heads, rows=rows, problem=problem)
     for short, roomy in zip(results, free, strict=True):

@@ -89,10 +89,11 @@ def test_loops_over_features_equal_numpy(dtype, shape):
     norms = np.empty(n_a)
     compiled.squared_norms(A, norms)
     np.testing.assert_allclose(norms, (A.astype(float) ** 2).sum(axis=1), rtol=1e-6)
-    target, slots = np.zeros((n_a + 2, n_b), dtype), rng.permutation(n_a + 2)[:n_a]
+    target, slots = np.zeros((n_a + 2, n_b + 3), dtype), rng.permutation(n_a + 2)[:n_a]
     a_norms, b_norms = norms.astype(dtype), (B**2).sum(axis=1)
-    compiled.finish_squared_distances(A @ B.T, a_norms, b_norms, target, slots)
-    np.testing.assert_allclose(target[slots], ((wide[0] - wide[1]) ** 2).sum(axis=2), atol=10 * tolerance)
+    compiled.finish_squared_distances(A @ B.T, a_norms, b_norms, target, slots, 2)
+    np.testing.assert_array_equal(target[:, [0, 1, -1]], 0)
+    np.testing.assert_allclose(target[slots, 2:-1], ((wide[0] - wide[1]) ** 2).sum(axis=2), atol=10 * tolerance)
     assert (target >= 0).all()
 
 

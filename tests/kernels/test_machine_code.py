@@ -64,7 +64,7 @@ def test_read_only_arrays_are_read_and_never_written():
 def test_mixed_dtypes_go_to_numba():
     a, b = np.ones((2, 2), np.float32), np.ones(2, np.float32)
     target = np.empty((2, 2))
-    compiled.finish_squared_distances(a, b, b, target, np.arange(2))
+    compiled.finish_squared_distances(a, b, b, target, np.arange(2), 0)
     np.testing.assert_array_equal(target, 0)
 
 

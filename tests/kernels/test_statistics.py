@@ -52,6 +52,20 @@ def test_pairs_and_diagonal(statistic, naive, dtype, tolerance):
 
 
 @ALL
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix], ids=["dense", "sparse"])
+def test_caches_fill_piece_by_piece(statistic, naive, dtype, form, monkeypatch):
+    """Pieces that divide neither the rows nor the columns; slots in any order; all other slots stay as they are."""
+    monkeypatch.setattr("raymkl.kernels.statistics.SQUARE", 3)
+    monkeypatch.setattr("raymkl.kernels.statistics.PORTION_BYTES", 200)
+    a, b = statistic.prepare({None: form(B)}, dtype), statistic.prepare({None: form(A)}, dtype)
+    cache, slots = np.full((7, len(A)), -1.0, dtype), np.array([5, 0, 6, 2])
+    statistic.fill(a, b, cache, slots)
+    np.testing.assert_allclose(cache[slots], naive_pairs(naive, B, A), atol=1e-5)
+    np.testing.assert_array_equal(cache[[1, 3, 4]], -1)
+
+
+@ALL
 @pytest.mark.parametrize("form", [sp.csr_matrix, sp.csc_matrix, sp.csr_array], ids=lambda f: f.__name__)
 def test_sparse_rows_give_the_same(statistic, naive, form):
     expected = naive_pairs(naive, A, B)
