@@ -352,10 +352,10 @@ def apart(f: np.ndarray, reference: np.ndarray) -> float:
 
 @contextlib.contextmanager
 def ray_cluster() -> Iterator[None]:
-    """Ray on this machine for the time of the block."""
+    """A Ray of its own on this machine for the time of the block, whatever cluster may be running besides."""
     import ray
 
-    ray.init(num_cpus=os.cpu_count(), include_dashboard=False, log_to_driver=False)
+    ray.init("local", num_cpus=os.cpu_count(), include_dashboard=False, log_to_driver=False)
     try:
         yield
     finally:
