@@ -5,7 +5,7 @@ accuracy and macro-averaged AUC. Writes into --out: classes.csv (one line per di
 digit prefers) and the model itself, model.raymkl, which `raymkl.load` reads.
 
     python examples/mnist_ten_classes.py --data mnist.npz                arrays X_train, y_train, X_test, y_test (uint8)
-    python examples/mnist_ten_classes.py --data mnist.npz --n 60000      all of MNIST
+    python examples/mnist_ten_classes.py --data mnist.npz --n 60000      all of MNIST (--memory 3 keeps it within 8 GB)
     python examples/mnist_ten_classes.py                                 without --data: scikit-learn's 1,797 bundled digits
 """
 
@@ -15,7 +15,7 @@ import os
 from pathlib import Path
 
 import numpy as np
-from benchmarks.common import ARRAYS, ENVIRONMENT, machine, plot, scaled, timed, warm_up
+from benchmarks.common import ARRAYS, ENVIRONMENT, MemoryWatch, machine, plot, scaled, timed, warm_up
 
 from raymkl import MKLClassifier, RayParams, kernels, metrics
 
@@ -29,6 +29,7 @@ def options():
     parse.add_argument("--compare", action="store_true", help="time a single digit against the rest as well")
     parse.add_argument("--engine", choices=["local", "ray", "auto"], default="local")
     parse.add_argument("--shards", type=int, help="shards the rows are split into (default: chosen by the engine)")
+    parse.add_argument("--memory", type=float, metavar="GIB", help="memory for the caches of each shard (default: a share of what is free)")
     parse.add_argument("--p", type=float, default=4 / 3, help="block norm (default: 4/3)")
     parse.add_argument("--C", type=float, default=1.0, help="weight of the loss (default: %(default)s)")
     parse.add_argument("--tol", type=float, default=1e-3, help="relative duality gap to reach (default: %(default)s)")
@@ -93,15 +94,16 @@ def main():
     name, X, y, X_test, y_test = load(args.data, args.n)
     steps = np.linspace(0, 3, args.kernels)
     bank = kernels.rbf((10.0**-steps * (1.0 if X.shape[1] > 100 else 2.0)).tolist())
-    place = RayParams(num_shards=args.shards)
+    place = RayParams(num_shards=args.shards, memory_per_shard=None if args.memory is None else int(args.memory * 2**30))
     settings = {"kernels": bank, "C": args.C, "p": args.p, "tol": args.tol, "engine": args.engine, "ray_params": place}
     print(f"{name}: {len(y)} rows, {len(np.unique(y))} classes, {len(bank)} kernels, engine {args.engine}", *machine(), sep="\n")
     warm_up(X, y)  # compiled code is loaded before anything is timed
     if args.compare:
         single, _ = timed(lambda: MKLClassifier(**settings).fit(X, np.where(y == 3, 1, -1)))
         print(f"one digit against the rest: {single:.1f} s")
-    seconds, clf = timed(lambda: MKLClassifier(**settings, shared_weights=args.shared, verbose=1).fit(X, y))
-    print(f"trained {len(clf.classes_)} classes in {seconds:.1f} s, {clf.n_iter_} rounds")
+    with MemoryWatch() as memory:
+        seconds, clf = timed(lambda: MKLClassifier(**settings, shared_weights=args.shared, verbose=1).fit(X, y))
+    print(f"trained {len(clf.classes_)} classes in {seconds:.1f} s, {clf.n_iter_} rounds, peak memory {memory.peak_mb / 1000:.1f} GB")
     if args.compare:
         print(f"ten classes / one class = {seconds / single:.1f}")
     f = clf.decision_function(X_test)

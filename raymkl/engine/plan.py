@@ -10,8 +10,8 @@ import numpy as np
 from ..kernels.statistics import PORTION_BYTES
 from .messages import Problem
 
-# Share of the free memory that caches may take when no budget is given.
-DEFAULT_SHARE = 0.4
+# Share of the free memory that caches may take when no budget is given. More of it seldom pays: columns that are wanted again stay.
+DEFAULT_SHARE = 0.25
 WORKING_SET = 1536
 # Large problems: a round costs much more in the shards than in the coordinator, so that fewer, larger rounds pay.
 LARGE_PROBLEM = 16_000
