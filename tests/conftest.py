@@ -1,6 +1,11 @@
 """Shared by all tests: one small Ray cluster per session, started only when a test asks for it."""
 
 import pytest
+from hypothesis import settings
+
+# The first example of a property may have to compile a loop, which is no reason to call it slow.
+settings.register_profile("raymkl", deadline=None)
+settings.load_profile("raymkl")
 
 
 @pytest.fixture(scope="session")

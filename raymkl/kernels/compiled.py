@@ -22,7 +22,7 @@ TILE = 64
 _TABLE = {"shift": 15, "first": int(np.float32(0.5).view(np.int32)), "start": 0, "stop": 64}
 _WIDE_TABLE = {**_TABLE, "shift": 46, "first": int(np.float64(0.5).view(np.int64))}
 
-# target[slots[i], j] = max(0, a_norms[i] + b_norms[j] - 2 products[i, j])
+# target[slots[i], first + j] = max(0, a_norms[i] + b_norms[j] - 2 products[i, j])
 finish_squared_distances = Loop(
     "finish_squared_distances", "products:T[2] a_norms:T[1] b_norms:T[1] target:T[2]= slots:int64[1] first:int64", trial={"first": 0}
 )
