@@ -155,7 +155,7 @@ def span(profiles: Sequence[Any], grid: np.ndarray) -> tuple[np.ndarray, np.ndar
             return float(np.abs(coarse - left[:, :rank] @ inner[:rank]).max())
 
         if error(len(inner)) <= SPAN_ERROR:
-            low, rank = 0, len(inner)  # the smallest rank that is good enough, by bisection from where the functions become small
+            low, rank = 0, len(inner)  # the smallest rank that is good enough, looked for from where the functions become small
             middle = int(np.sum(np.abs(inner).max(axis=1) > SPAN_ERROR))
             while rank - low > 1:
                 middle = min(max(middle, low + 1), rank - 1)
