@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import islice
 from typing import Any
 
 import ray
@@ -24,13 +25,14 @@ from ray.util.placement_group import remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from .failures import FailurePolicy, ShardsLost
-from .messages import Head, Problem
+from .messages import Head, Problem, RoundReply, RoundRequest
 from .params import RayParams
+from .pieces import PIECE, REQUEST_PIECES, cut, join, pieces_for, size_of
 from .placement import ask_for_place, check_resources, most_shards, wait_for_cpus, wait_for_place
 from .program import Program
 from .recovery import state_of
 from .rows import split_bounds, take, to_block
-from .shard import Shard
+from .shard_actor import ShardActor
 from .sizing import choose, usual_shards
 
 # A run that is watched reports this often.
@@ -66,40 +68,59 @@ class RayPool:
         self.generation = 0
         self.replacements: list = []
         self.started = [False] * len(self.actors)
+        self.reply_pieces = 1  # values in which shards return their next reply, see `pieces`
 
     def load(self, shards: list[int]) -> None:
         """Have shards read their rows."""
-        self.call_some([(s, "load", (self.place.blocks[s], self.bounds[s][0], self.place.problem)) for s in shards])
+        threads = max(1, int(self.params.cpus_per_shard))
+        self.call_some([(s, "load", (self.place.blocks[s], self.bounds[s][0], self.place.problem, threads)) for s in shards])
 
     def call_all(self, method: str, *arguments: Any) -> list:
         """Result of a shard method from every shard, in the order of the shards."""
-        # Arguments go into the object store once, not once per shard.
-        shared = [ray.put(argument) for argument in arguments]
-        return self._collect([getattr(actor, method).remote(*shared) for actor in self.actors], range(len(self.actors)))
+        # What is large goes into the object store once, not once per shard.
+        values = _in_pieces(*arguments) if method == "advance" else [_in_one(argument) for argument in arguments]
+        return self._call([(shard, method, values) for shard in range(len(self.actors))])
 
     def call_some(self, calls: list[tuple[int, str, tuple]]) -> list:
         """Results of calls (shard, method, arguments)."""
-        references = [getattr(self.actors[shard], method).remote(*arguments) for shard, method, arguments in calls]
-        return self._collect(references, [shard for shard, _, _ in calls])
+        return self._call([(s, method, _in_pieces(*given) if method == "advance" else list(given)) for s, method, given in calls])
 
-    def _collect(self, references: list, shards: Any) -> list:
-        shards = list(shards)
+    def _call(self, calls: list[tuple[int, str, list]]) -> list:
+        """Results of calls (shard, method, values to pass)."""
+        groups = []
+        for shard, method, values in calls:
+            actor, count = self.actors[shard], self.reply_pieces
+            if method == "advance":
+                found = actor.advance_in_pieces.options(num_returns=count).remote(count, *values)
+                groups.append(found if count > 1 else [found])
+            else:
+                groups.append([getattr(actor, method).remote(*values)])
+        results = self._collect(groups, [shard for shard, _, _ in calls])
+        if not any(method == "advance" for _, method, _ in calls):
+            return [values[0] for values in results]
+        replies = [_whole(values) for values in results]
+        self.reply_pieces = pieces_for(max(size for _, size in replies))
+        return [reply for reply, _ in replies]
+
+    def _collect(self, groups: list[list], shards: list[int]) -> list[list]:
+        """The values of every call, given the references to them. shards : whom the calls went to."""
         try:
-            results = ray.get(references, timeout=self.params.timeout_s)  # the usual case: one call for all answers
+            # The usual case: one call for all answers.
+            found = iter(ray.get([reference for group in groups for reference in group], timeout=self.params.timeout_s))
             for shard in shards:
                 self.started[shard] = True
-            return results
+            return [list(islice(found, len(group))) for group in groups]
         except ray.exceptions.GetTimeoutError:
             patience = 0.0
         except LOSSES:
             patience = self.params.timeout_s
-        lost = self._silent(references, shards, patience)
+        lost = self._silent([group[0] for group in groups], shards, patience)
         results = []
-        for shard, reference in zip(shards, references, strict=True):
+        for shard, group in zip(shards, groups, strict=True):
             if shard in lost:
                 continue
             try:
-                results.append(ray.get(reference, timeout=self.params.timeout_s))
+                results.append(ray.get(group, timeout=self.params.timeout_s))
                 self.started[shard] = True
             except ray.exceptions.GetTimeoutError:
                 lost[shard] = f"its answer did not arrive within timeout_s={self.params.timeout_s:g} seconds"
@@ -164,10 +185,30 @@ class RayPool:
             ray.kill(actor)
 
 
+def _in_pieces(request: RoundRequest) -> list:
+    """What to pass for the request of a round: its pieces, or a reference to it."""
+    return cut(request, REQUEST_PIECES)[0] or [ray.put(request)]
+
+
+def _in_one(argument: Any) -> Any:
+    """What to pass for an argument of any other call: itself when it is small, else a reference to it."""
+    buffers: list = []
+    head = ray.cloudpickle.dumps(argument, protocol=5, buffer_callback=buffers.append)  # kernels may hold functions of a notebook
+    return argument if size_of(head, buffers) <= PIECE else ray.put(argument)
+
+
+def _whole(values: list) -> tuple[RoundReply, int]:
+    """A reply out of the values that a shard returned for it, and its size."""
+    if not isinstance(values[0], bytes):
+        return values[0]
+    pieces = [piece for piece in values if piece is not None]
+    return join(pieces), sum(map(len, pieces))
+
+
 @cache
 def _shard_class() -> Any:
     """The actor class, made once: Ray pickles it again for every new one."""
-    return ray.remote(concurrency_groups={"watch": 1})(Shard)
+    return ray.remote(concurrency_groups={"watch": 1})(ShardActor)
 
 
 @cache
@@ -188,7 +229,7 @@ def start_shard(index: int, params: RayParams, group: Any, crowded: bool = False
         if nodes:
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(nodes[index % len(nodes)], soft=True)
     # Pings have a thread of their own, so that they are answered during a round.
-    return _shard_class().options(**options).remote(max(1, int(params.cpus_per_shard)), True)
+    return _shard_class().options(**options).remote()
 
 
 @dataclass
