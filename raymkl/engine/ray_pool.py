@@ -41,7 +41,7 @@ REPORT_SECONDS = 1.0
 SNAPSHOT_SECONDS = 30.0
 # How long a replacement waits for the place of the shard that was lost.
 PLACE_SECONDS = 20.0
-# A coordinator reports between rounds; so many times `timeout_s` without a word mean that it is gone.
+# A coordinator reports between rounds, unwatched every `timeout_s`; so many times that without a word mean that it is gone.
 SILENCE = 10.0
 # What Ray raises for a call to a process or node that is gone.
 LOSSES = (
@@ -287,6 +287,7 @@ def coordinate(
         rounds.load()
         told = saved = time.monotonic()
         every = params.checkpoint_every_s if params.checkpoint_dir is not None else SNAPSHOT_SECONDS
+        word_every = REPORT_SECONDS if watched else max(REPORT_SECONDS, params.timeout_s)
         for rows in rounds.rounds(heads, state):
             now = time.monotonic()
             metrics.record(rows, policy.total)
@@ -295,7 +296,7 @@ def coordinate(
             if not isinstance(heads, Program) and now - saved >= every:
                 saved = now
                 yield {"state": state_of(rounds)}
-            if (watched and rounds.round == 1) or now - told >= REPORT_SECONDS:
+            if (watched and rounds.round == 1) or now - told >= word_every:
                 told = now
                 yield {"rows": rows}
         last = {"outcome": rounds.outcome(heads), "history": rounds.history, "failures": policy.total}

@@ -225,8 +225,10 @@ class Shard:
             quadratic.append(gated @ G)
             at += basis.rank
         residual = slopes(box.linear - f_values, a, self.heads[h].loss.kink)
-        choose = evenly_spaced if part.spaced else violators
-        pick = choose(*(() if part.spaced else (residual,)), a, box.lower, box.upper, part.count)
+        if part.spaced:  # this shard's share, or all rows would come from the first shard: they are alike
+            pick = evenly_spaced(a, box.lower, box.upper, -(-part.count * self.n // self.problem.n_rows))
+        else:
+            pick = violators(residual, a, box.lower, box.upper, part.count)
         watched = part.watch[(part.watch >= self.first) & (part.watch < self.first + self.n)] - self.first
         local = np.unique(np.concatenate([*pick, watched]))
         losses = self._losses(h, f_values, part.intercepts)
