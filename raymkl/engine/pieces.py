@@ -10,10 +10,14 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+import numpy as np
+
 # Bytes of a piece: Ray's limit of 100 KiB with room for what it adds.
 PIECE = 95_000
 # A request goes to every shard and is copied for each; a reply only once.
 REQUEST_PIECES, REPLY_PIECES = 4, 8
+# Arrays begin at multiples of so many bytes.
+ALIGNED = 16
 # A reply may be larger than the last one by this factor and still find enough pieces.
 GROWTH = 1.1
 
@@ -25,7 +29,10 @@ def cut(message: Any, most: int) -> tuple[list[bytes] | None, int]:
     size = size_of(head, buffers)
     if size > most * PIECE:
         return None, size
-    whole = pickle.dumps((head, [buffer.raw().tobytes() for buffer in buffers]), protocol=5)
+    # A table of lengths, then what they are of, each where an array may begin.
+    parts = [head, *(buffer.raw() for buffer in buffers)]
+    table = np.array([len(parts), *map(len, parts)], np.int64).tobytes()
+    whole = b"".join(value for part in (table, *parts) for value in (part, bytes(-len(part) % ALIGNED)))
     if len(whole) > most * PIECE:
         return None, size
     return [whole[start : start + PIECE] for start in range(0, len(whole), PIECE)], size
@@ -38,7 +45,14 @@ def size_of(head: bytes, buffers: list[pickle.PickleBuffer]) -> int:
 
 def join(pieces: list[bytes]) -> Any:
     """The message out of all its pieces; its arrays are read-only, as those out of the object store are."""
-    head, buffers = pickle.loads(b"".join(pieces))
+    whole = memoryview(b"".join(pieces))
+    count = int(np.frombuffer(whole, np.int64, 1)[0])
+    at, parts = 8 * (count + 1), []
+    for length in np.frombuffer(whole, np.int64, count, offset=8).tolist():
+        at += -at % ALIGNED
+        parts.append(whole[at : at + length])
+        at += length
+    head, *buffers = parts
     return pickle.loads(head, buffers=buffers)
 
 
