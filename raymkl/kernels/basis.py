@@ -110,13 +110,10 @@ def log_grid(profiles: Sequence[Any], bound: float, cell_bits: int) -> tuple[flo
     top = int(np.ceil(np.log2(max(bound, 1e-30) * 1.01)))
     octaves = np.arange(-100, 1)
     steps = np.ldexp(1.0, top + octaves)
-    lowest = len(octaves) - 2
-    for profile in profiles:
-        values = np.asarray(profile(np.concatenate([[0.0], steps])), np.float64)
-        far = np.abs(values[1:] - values[0]) > 1e-8 * max(np.abs(values).max(), 1e-300)
-        if far.any():
-            lowest = min(lowest, int(np.argmax(far)) - 1)
-    lowest = max(lowest, 0)
+    values = _values(profiles, np.concatenate([[0.0], steps]))
+    largest = np.maximum(np.abs(values).max(axis=1, keepdims=True), 1e-300)
+    far = np.any(np.abs(values[:, 1:] - values[:, :1]) > 1e-8 * largest, axis=0)  # where some profile is not constant any more
+    lowest = max(min(int(np.argmax(far)) - 1, len(octaves) - 2), 0) if far.any() else len(octaves) - 2
     edges = [
         np.ldexp(1.0 + np.arange(1 << cell_bits) / (1 << cell_bits), top + octaves[index]) for index in range(lowest, len(octaves) - 1)
     ]
