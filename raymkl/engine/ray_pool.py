@@ -1,48 +1,25 @@
-"""The Ray pool: the same shards as actors, driven by a coordinator that is a task of its own.
-
-    driver       puts one Arrow block per shard into the object store, starts all actors at once, waits
-    coordinator  runs the rounds
-    shards       read their block without a copy
-
-Nothing of a run outlives it: the driver kills its actors and removes the placement group whatever happens, and if the driver itself
-is killed, Ray ends the actors that it owned.
-"""
+"""The Ray pool: the same shards as actors, called over direct connections where there are any, else through Ray."""
 
 from __future__ import annotations
 
-import gc
+import pickle
+import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import cache
-from itertools import islice
 from typing import Any
 
 import ray
-from ray.util.placement_group import remove_placement_group
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
-from .failures import FailurePolicy, ShardsLost
-from .messages import Head, Problem, RoundReply, RoundRequest
+from . import direct
+from .failures import ShardsLost
 from .params import RayParams
-from .pieces import PIECE, REQUEST_PIECES, cut, join, pieces_for, size_of
-from .placement import ask_for_place, check_resources, most_shards, wait_for_cpus, wait_for_place
-from .program import Program
-from .recovery import state_of
-from .rows import split_bounds, take, to_block
-from .shard_actor import ShardActor
-from .sizing import choose, usual_shards
+from .ray_shards import Place, start_shard
 
-# A run that is watched reports this often.
-REPORT_SECONDS = 1.0
-# Without a checkpoint directory the driver still gets the state this often, in case that the coordinator is lost.
-SNAPSHOT_SECONDS = 30.0
 # How long a replacement waits for the place of the shard that was lost.
 PLACE_SECONDS = 20.0
-# A coordinator reports between rounds, unwatched every `timeout_s`; so many times that without a word mean that it is gone.
-SILENCE = 10.0
+# What goes to several shards at once is better off in the object store from here on, which sends it once to every node.
+MOST_DIRECT_BYTES = 64 * 2**20
+# Ray takes arguments up to 100 KiB along with a call.
+PASSED_BYTES = 95_000
 # What Ray raises for a call to a process or node that is gone.
 LOSSES = (
     ray.exceptions.RayActorError,
@@ -59,7 +36,7 @@ class RayPool:
     """Shard actors over contiguous ranges of rows; calls go to all of them and answers come back in their order.
 
     A call raises `ShardsLost` for actors that died or answer neither the call nor a ping in `timeout_s` seconds. Answers of an actor
-    that was replaced are never looked at again.
+    that was replaced are never looked at again. Calls go over direct connections if there are any, see `direct`.
     """
 
     def __init__(self, place: Place, params: RayParams):
@@ -68,90 +45,145 @@ class RayPool:
         self.generation = 0
         self.replacements: list = []
         self.started = [False] * len(self.actors)
-        self.reply_pieces = 1  # values in which shards return their next reply, see `pieces`
+        self.key = direct.wanted()
+        self.connections: list[direct.Connection | None] = [None] * len(self.actors)
+        self.talking = threading.Lock()
+        self.calls = 0  # over connections; answers carry the number of their call
 
     def load(self, shards: list[int]) -> None:
-        """Have shards read their rows."""
+        """Have shards read their rows, and connect to them."""
         threads = max(1, int(self.params.cpus_per_shard))
-        self.call_some([(s, "load", (self.place.blocks[s], self.bounds[s][0], self.place.problem, threads)) for s in shards])
+        given = [(self.place.blocks[s], self.bounds[s][0], self.place.problem, threads, self.key) for s in shards]
+        references = [self.actors[s].load.remote(*values) for s, values in zip(shards, given, strict=True)]
+        for s, address in zip(shards, self._fetched(references, shards), strict=True):
+            self.connections[s] = None if address is None or self.key is None else direct.connect(address, self.key)
+            if self.connections[s] is None:
+                self.key = None  # what one shard cannot do is not tried again with the others
 
     def call_all(self, method: str, *arguments: Any) -> list:
         """Result of a shard method from every shard, in the order of the shards."""
+        shards = list(range(len(self.actors)))
+        if self._connected(shards):
+            with self.talking:
+                frame = self._frame(method, arguments)
+                if frame.size * len(shards) <= MOST_DIRECT_BYTES or len(shards) == 1:
+                    return self._directly(shards, [frame] * len(shards))
         # What is large goes into the object store once, not once per shard.
-        values = _in_pieces(*arguments) if method == "advance" else [_in_one(argument) for argument in arguments]
-        return self._call([(shard, method, values) for shard in range(len(self.actors))])
+        values = [_stored(argument) for argument in arguments]
+        return self._fetched([self.actors[s].call.remote(method, *values) for s in shards], shards)
 
     def call_some(self, calls: list[tuple[int, str, tuple]]) -> list:
-        """Results of calls (shard, method, arguments)."""
-        return self._call([(s, method, _in_pieces(*given) if method == "advance" else list(given)) for s, method, given in calls])
+        """Results of calls (shard, method, arguments), at most one per shard."""
+        shards = [s for s, _, _ in calls]
+        if self._connected(shards):
+            with self.talking:
+                return self._directly(shards, [self._frame(method, given) for _, method, given in calls])
+        return self._fetched([self.actors[s].call.remote(method, *given) for s, method, given in calls], shards)
 
-    def _call(self, calls: list[tuple[int, str, list]]) -> list:
-        """Results of calls (shard, method, values to pass)."""
-        groups = []
-        for shard, method, values in calls:
-            actor, count = self.actors[shard], self.reply_pieces
-            if method == "advance":
-                found = actor.advance_in_pieces.options(num_returns=count).remote(count, *values)
-                groups.append(found if count > 1 else [found])
-            else:
-                groups.append([getattr(actor, method).remote(*values)])
-        results = self._collect(groups, [shard for shard, _, _ in calls])
-        if not any(method == "advance" for _, method, _ in calls):
-            return [values[0] for values in results]
-        replies = [_whole(values) for values in results]
-        self.reply_pieces = pieces_for(max(size for _, size in replies))
-        return [reply for reply, _ in replies]
+    def _connected(self, shards: list[int]) -> bool:
+        return all(self.connections[s] is not None for s in shards)
 
-    def _collect(self, groups: list[list], shards: list[int]) -> list[list]:
-        """The values of every call, given the references to them. shards : whom the calls went to."""
+    def _frame(self, method: str, arguments: tuple) -> direct.Frame:
+        # Rounds are plain data; all else may hold functions of a notebook.
+        return direct.Frame((self.calls + 1, method, arguments), pickle.dumps if method == "advance" else ray.cloudpickle.dumps)
+
+    def _directly(self, shards: list[int], frames: list[direct.Frame]) -> list:
+        """Answers of shards over their connections."""
+        self.calls += 1
+        broken: dict[int, OSError] = {}
+        answers, lost = {}, {}
+        for s, frame in zip(shards, frames, strict=True):
+            try:
+                self.connections[s].send(frame, self.params.timeout_s)
+            except OSError as error:
+                broken[s] = error
+        while waiting := [s for s in shards if s not in answers and s not in broken and s not in lost]:
+            deadline = time.monotonic() + self.params.timeout_s
+            for s in waiting:
+                try:
+                    answers[s] = self._answer(s, deadline)
+                except TimeoutError:
+                    continue
+                except OSError as error:
+                    broken[s] = error
+            lost |= self._silent([s for s in waiting if s not in answers and s not in broken])
+        lost |= self._silent(list(broken))
+        for s, error in broken.items():
+            if s not in lost:  # it is alive, but connections do not last here: the next one is called through Ray
+                lost[s], self.key = f"its connection ended: {error}", None
+        for s in lost:
+            self._disconnect(s)
+        if lost:
+            raise ShardsLost(lost)
+        for fine, result in answers.values():
+            if not fine:
+                raise result
+        return [answers[s][1] for s in shards]
+
+    def _answer(self, s: int, deadline: float) -> tuple[bool, Any]:
+        """(fine, result) of the last call of a shard; answers to calls that were given up are passed over."""
+        while True:
+            number, fine, result = self.connections[s].receive(max(deadline - time.monotonic(), 0.001))
+            if number in (self.calls, None):
+                return fine, result
+
+    def _fetched(self, references: list, shards: list[int]) -> list:
+        """The values of calls through Ray. shards : whom they went to."""
         try:
             # The usual case: one call for all answers.
-            found = iter(ray.get([reference for group in groups for reference in group], timeout=self.params.timeout_s))
+            results = ray.get(references, timeout=self.params.timeout_s)
             for shard in shards:
                 self.started[shard] = True
-            return [list(islice(found, len(group))) for group in groups]
+            return results
         except ray.exceptions.GetTimeoutError:
             patience = 0.0
         except LOSSES:
             patience = self.params.timeout_s
-        lost = self._silent([group[0] for group in groups], shards, patience)
+        lost = self._unanswered(references, shards, patience)
         results = []
-        for shard, group in zip(shards, groups, strict=True):
+        for shard, reference in zip(shards, references, strict=True):
             if shard in lost:
                 continue
             try:
-                results.append(ray.get(group, timeout=self.params.timeout_s))
+                results.append(ray.get(reference, timeout=self.params.timeout_s))
                 self.started[shard] = True
             except ray.exceptions.GetTimeoutError:
                 lost[shard] = f"its answer did not arrive within timeout_s={self.params.timeout_s:g} seconds"
             except LOSSES as error:
-                lost[shard] = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+                lost[shard] = reason_of(error)
         if lost:
             raise ShardsLost(lost)
         return results
 
-    def _silent(self, references: list, shards: list[int], patience: float) -> dict[int, str]:
+    def _unanswered(self, references: list, shards: list[int], patience: float) -> dict[int, str]:
         """Wait until every call is answered or its shard is known to be silent; returns the silent ones with a reason.
 
         patience : seconds until the first ping.
         """
-        waiting, silent = dict(zip(references, shards, strict=True)), {}
-        limit = self.params.timeout_s
+        waiting, lost = dict(zip(references, shards, strict=True)), {}
         while waiting:
             done, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=patience, fetch_local=False)
-            patience = limit
+            patience = self.params.timeout_s
             for reference in done:
                 del waiting[reference]
-            if not waiting:
-                break
-            # A long round is no reason to give up a shard, silence is. Pings are answered next to the work.
-            pings = {self.actors[s].ping.options(concurrency_group="watch").remote(): s for s in set(waiting.values())}
-            answered, _ = ray.wait(list(pings), num_returns=len(pings), timeout=limit)
-            quiet = {s for ping, s in pings.items() if ping not in answered}
-            for s in quiet:
-                what = "answered no ping" if self.started[s] else "did not start"
-                silent[s] = f"{what} within timeout_s={limit:g} seconds"
-            waiting = {reference: s for reference, s in waiting.items() if s not in quiet}
+            lost |= self._silent(list(waiting.values()))
+            waiting = {reference: s for reference, s in waiting.items() if s not in lost}
+        return lost
+
+    def _silent(self, shards: list[int]) -> dict[int, str]:
+        """Those of the shards that answer no ping, with a reason. A long round is no reason to give up a shard, silence is."""
+        # Pings are answered next to the work.
+        pings = {s: self.actors[s].ping.options(concurrency_group="watch").remote() for s in shards}
+        limit, silent = self.params.timeout_s, {}
+        answered = ray.wait(list(pings.values()), num_returns=len(pings), timeout=limit)[0] if pings else []
+        for s, ping in pings.items():
+            if ping not in answered:
+                silent[s] = f"{'answered no ping' if self.started[s] else 'did not start'} within timeout_s={limit:g} seconds"
+                continue
+            try:
+                ray.get(ping)
+            except LOSSES as error:
+                silent[s] = reason_of(error)
         return silent
 
     def replace(self, shards: list[int]) -> None:
@@ -172,224 +204,33 @@ class RayPool:
         self.load(shards)
 
     def _begin(self, s: int, actor: Any) -> None:
+        self._disconnect(s)
         self.actors[s], self.started[s] = actor, False
         self.replacements.append(actor)
+
+    def _disconnect(self, s: int) -> None:
+        connection, self.connections[s] = self.connections[s], None
+        if connection is not None:
+            connection.close()
 
     def forget(self) -> None:
         """Let go of all references to actors and blocks."""
         self.place, self.actors, self.replacements = None, [], []
 
     def close(self) -> None:
-        """End the actors that this pool has started itself."""
+        """End the connections, and the actors that this pool has started itself."""
+        for s in range(len(self.connections)):
+            self._disconnect(s)
         for actor in self.replacements:
             ray.kill(actor)
 
 
-def _in_pieces(request: RoundRequest) -> list:
-    """What to pass for the request of a round: its pieces, or a reference to it."""
-    return cut(request, REQUEST_PIECES)[0] or [ray.put(request)]
+def reason_of(error: Exception) -> str:
+    """In one line what Ray says about a loss."""
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
 
 
-def _in_one(argument: Any) -> Any:
-    """What to pass for an argument of any other call: itself when it is small, else a reference to it."""
-    buffers: list = []
-    head = ray.cloudpickle.dumps(argument, protocol=5, buffer_callback=buffers.append)  # kernels may hold functions of a notebook
-    return argument if size_of(head, buffers) <= PIECE else ray.put(argument)
-
-
-def _whole(values: list) -> tuple[RoundReply, int]:
-    """A reply out of the values that a shard returned for it, and its size."""
-    if not isinstance(values[0], bytes):
-        return values[0]
-    pieces = [piece for piece in values if piece is not None]
-    return join(pieces), sum(map(len, pieces))
-
-
-@cache
-def _shard_class() -> Any:
-    """The actor class, made once: Ray pickles it again for every new one."""
-    return ray.remote(concurrency_groups={"watch": 1})(ShardActor)
-
-
-@cache
-def _coordinate_task() -> Any:
-    return ray.remote(coordinate)
-
-
-def start_shard(index: int, params: RayParams, group: Any, crowded: bool = False) -> Any:
-    """A shard actor that loads its code while its rows are still on the way. crowded : on any node with CPUs, free or not."""
-    # Ray's own restarts would answer with an empty state.
-    options = {"num_cpus": params.cpus_per_shard, "max_restarts": 0, "max_task_retries": 0}
-    if group is not None:
-        bundle = index if group[1] else -1
-        options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group[0], placement_group_bundle_index=bundle)
-    if crowded:
-        nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) > 0]
-        options["num_cpus"] = 0
-        if nodes:
-            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(nodes[index % len(nodes)], soft=True)
-    # Pings have a thread of their own, so that they are answered during a round.
-    return _shard_class().options(**options).remote()
-
-
-@dataclass
-class Place:
-    """Where shards live. blocks, problem : references to one Arrow block per shard and to the problem. group : (placement group, ours)."""
-
-    actors: list
-    blocks: list
-    bounds: list
-    problem: Any
-    group: tuple | None
-
-
-@contextmanager
-def shard_actors(rows: dict, problem: Problem, params: RayParams, patience: float = 0.0) -> Iterator[Place]:
-    """Shard actors with a place of their own. They end with the block. patience : seconds to wait for nodes that may still join."""
-    bounds = split_bounds(problem.n_rows, choose_shards(problem.n_rows, params))
-    check_resources(len(bounds), params, patience)
-    wait_for_cpus(len(bounds) * params.cpus_per_shard)
-    group: tuple = (None, False)
-    actors: list = []
-    try:
-        group = ask_for_place(len(bounds), params)
-        # Processes start while the rows are packed.
-        actors += [start_shard(index, params, group) for index in range(len(bounds))]
-        shared = ray.put(problem)
-        blocks = [ray.put(to_block(take(rows, slice(first, last)), problem.views)) for first, last in bounds]
-        wait_for_place(group, actors, params)
-        yield Place(actors, blocks, bounds, shared, group)
-    finally:
-        for actor in actors:
-            ray.kill(actor)
-        if group[1]:
-            remove_placement_group(group[0])
-
-
-def coordinate(
-    place: Place, params: RayParams, heads: list[Head] | Program, watched: bool, state: dict | None, failures: dict[int, int]
-) -> Iterator[dict]:
-    """The coordinator's rounds as a task. Yields {"rows": newest history}, {"state": of the run} now and then, {"outcome": ...} at last.
-
-    When shards were lost, {"news": what happened, "failures": so far by shard} comes in between. failures : of earlier coordinators.
-    The references in `place` are not resolved on the way: blocks travel to the shards and not through here. A task and not an actor:
-    its process goes back to Ray's pool with all code loaded, and the next fit finds it there.
-    """
-    from .coordinator import Coordinator
-    from .metrics import RunMetrics
-
-    gc.freeze()  # loaded code need not be looked through at the end
-    pool = RayPool(place, params)
-    policy = FailurePolicy(params.max_shard_failures, Counter(failures))
-    metrics = RunMetrics()
-    try:
-        rounds = Coordinator(pool, ray.get(place.problem), params.memory_per_shard, policy=policy)
-        rounds.load()
-        told = saved = time.monotonic()
-        every = params.checkpoint_every_s if params.checkpoint_dir is not None else SNAPSHOT_SECONDS
-        word_every = REPORT_SECONDS if watched else max(REPORT_SECONDS, params.timeout_s)
-        for rows in rounds.rounds(heads, state):
-            now = time.monotonic()
-            metrics.record(rows, policy.total)
-            if policy.news:
-                yield {"news": policy.take_news(), "failures": dict(policy.failures)}
-            if not isinstance(heads, Program) and now - saved >= every:
-                saved = now
-                yield {"state": state_of(rounds)}
-            if (watched and rounds.round == 1) or now - told >= word_every:
-                told = now
-                yield {"rows": rows}
-        last = {"outcome": rounds.outcome(heads), "history": rounds.history, "failures": policy.total}
-    finally:
-        metrics.close()
-        pool.close()
-        # The process lives on in Ray's pool; what stands in reference cycles must not keep blocks in the object store until then.
-        pool.forget()
-        rounds = None
-        gc.collect()
-        gc.unfreeze()
-    # The task ends with its last word: a fit that follows at once must find this process idle, or Ray starts another one.
-    yield last
-
-
-def train_on_ray(
-    rows: dict,
-    problem: Problem,
-    heads: list[Head] | Program,
-    params: RayParams,
-    report: Callable[[dict], None] | None,
-    state: dict | None = None,
-    keep: Callable[[dict], None] | None = None,
-) -> dict:
-    """Train all heads on shard actors; returns the last message of `coordinate`.
-
-    state : of an earlier run to go on from. keep : called with the state of the run now and then.
-    """
-    if not ray.is_initialized():
-        ray.init(include_dashboard=False, log_to_driver=False)
-    policy, patience = FailurePolicy(params.max_shard_failures), 0.0
-    if not isinstance(heads, Program):
-        shards = choose(rows, problem, heads, params.num_shards, most_shards(params), params.memory_per_shard)
-        params = replace(params, num_shards=shards)
-    while True:
-        try:
-            with shard_actors(rows, problem, params, patience) as place:
-                for message in _messages(place, params, heads, report, state, dict(policy.failures)):
-                    if "outcome" in message:
-                        return message
-                    if "failures" in message:
-                        policy.failures = Counter(message["failures"])
-                    if "state" in message:
-                        state = message["state"]
-                        if keep is not None:
-                            keep(state)
-        except CoordinatorLost as error:
-            # Its last state is here; another coordinator with new shards goes on from there, once they find a place.
-            policy.note({-1: str(error)})
-            patience = params.timeout_s
-            for line in policy.take_news() if report is not None else ():
-                report({"message": line})
-
-
-class CoordinatorLost(Exception):
-    """The coordinator's process or node is gone, or it has been silent for too long."""
-
-
-def _messages(place: Place, params: RayParams, heads: Any, report: Callable | None, state: dict | None, failures: dict) -> Iterator[dict]:
-    """Messages of a coordinator task; errors come back as they were raised. The task ends with this generator."""
-    # It needs no CPU of its own: shards wait while it works, and it waits while they do.
-    task = _coordinate_task().options(num_cpus=0, num_returns="streaming", max_retries=0, name="Coordinator.run")
-    running = task.remote(place, params, heads, report is not None, state, failures)
-    finished = False
-    try:
-        while True:
-            ready, _ = ray.wait([running], timeout=SILENCE * params.timeout_s)
-            if not ready:
-                raise CoordinatorLost(f"the coordinator was silent for {SILENCE * params.timeout_s:g} seconds")
-            try:
-                message = ray.get(next(running))
-            except StopIteration:
-                finished = True
-                raise CoordinatorLost("the coordinator ended without a result") from None
-            finished = "outcome" in message
-            if report is not None:
-                for row in [*({"message": line} for line in message.get("news", ())), *message.get("rows", ())]:
-                    report(row)
-            yield message
-            if finished:
-                return
-    except LOSSES as error:
-        finished = True
-        raise CoordinatorLost(f"{type(error).__name__}: {str(error).strip().splitlines()[0]}") from None
-    except ray.exceptions.RayTaskError as error:
-        finished = True
-        raise error.cause from None
-    finally:
-        # Only a task that is still at work: cancelling one that has ended has brought this very process down now and then.
-        if not finished:
-            ray.cancel(running, force=True)
-
-
-def choose_shards(n_rows: int, params: RayParams) -> int:
-    """Shards to use: as asked, else one per share of the cluster's CPUs that has enough rows to do."""
-    return params.num_shards or usual_shards(n_rows, most_shards(params))
+def _stored(argument: Any) -> Any:
+    """What to pass for an argument of a call through Ray: itself when it is small, else a reference to it."""
+    # Kernels may hold functions of a notebook.
+    return argument if direct.Frame(argument, ray.cloudpickle.dumps).size <= PASSED_BYTES else ray.put(argument)

@@ -154,12 +154,19 @@ class Shard:
         self._enter(request)
         replies = [self._advance_head(part) for part in request.heads]
         wanted = [np.concatenate([reply.grow, reply.shrink]) for reply in replies]
-        local = np.unique(np.concatenate([*wanted, np.empty(0, np.int64)])) - self.first
+        local = self._distinct(*(ids - self.first for ids in wanted))
         local = local[~self.sent[local]]
         self.sent[local] = True
         movable = {view: array for view, array in self.rows.items() if self._travels(view)}
         self.last_reply = RoundReply(request.round, replies, local + self.first, take(movable, local))
         return self.last_reply
+
+    def _distinct(self, *local: np.ndarray) -> np.ndarray:
+        """Numbers of own rows in ascending order, each once. (The first `np.unique` of a process loads another 8 ms of numpy.)"""
+        there = np.zeros(self.n, bool)
+        for rows in local:
+            there[rows] = True
+        return np.flatnonzero(there)
 
     def _travels(self, view: Any) -> bool:
         """Whether rows of a view are sent around; those of ready-made matrices stay where they are."""
@@ -230,7 +237,7 @@ class Shard:
         else:
             pick = violators(residual, a, box.lower, box.upper, part.count)
         watched = part.watch[(part.watch >= self.first) & (part.watch < self.first + self.n)] - self.first
-        local = np.unique(np.concatenate([*pick, watched]))
+        local = self._distinct(*pick, watched)
         losses = self._losses(h, f_values, part.intercepts)
         return HeadReply(
             h,

@@ -1,15 +1,16 @@
-"""The shard as a Ray actor: a process that has to be ready soon, as it comes and goes with a fit, and messages in pieces."""
+"""The shard as a Ray actor: a process that has to be ready soon, as it comes and goes with a fit, and answers calls directly."""
 
 from __future__ import annotations
 
 import sys
+import threading
 from typing import Any
 
 import pyarrow as pa
 
+from .direct import Door
 from .messages import Problem
 from .parallel import RowThreads
-from .pieces import cut, join
 from .shard import Shard
 
 
@@ -20,22 +21,29 @@ class ShardActor(Shard):
         # No arguments: to read one, Ray would set up its serialization before this line.
         leave_out_pydantic()
         super().__init__(warm=True)
+        self.at_work = threading.Lock()
 
-    def load(self, block: pa.Table, first: int, problem: Problem, threads: int = 1) -> None:
-        """Take rows first <= i < first + n, to be worked on by so many threads."""
+    def load(self, block: pa.Table, first: int, problem: Problem, threads: int = 1, key: bytes | None = None) -> tuple[str, int] | None:
+        """Take rows first <= i < first + n, to be worked on by so many threads.
+
+        key : of the coordinator's connection. Returns the address to connect to, or None when calls are to come through Ray.
+        """
         self.threads.close()
         self.threads = RowThreads(threads)
         super().load(block, first, problem)
+        if key is None:
+            return None
+        import ray
 
-    def advance_in_pieces(self, returns: int, *pieces: Any) -> Any:
-        """A round. pieces : of the request, or the request itself as the only one.
+        try:
+            return Door(ray.util.get_node_ip_address(), key, self.call).address
+        except OSError:
+            return None
 
-        Returns as many values as asked for: the pieces of the reply, or (reply, its size) where these are too few; then None.
-        """
-        reply = self.advance(join(list(pieces)) if isinstance(pieces[0], bytes) else pieces[0])
-        parts, size = cut(reply, returns if returns > 1 else 0)
-        found = [(reply, size)] if parts is None else parts
-        return [*found, *[None] * (returns - len(found))] if returns > 1 else found[0]
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Result of a method. Calls come over the connection and through Ray, in threads of their own: one at a time is worked on."""
+        with self.at_work:
+            return getattr(self, method)(*arguments)
 
 
 def leave_out_pydantic() -> None:

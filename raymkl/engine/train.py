@@ -89,7 +89,7 @@ def _train(rows, problem, heads, engine, params, report, keep_checkpoint) -> Tra
                 return Trained(results, state["history"], engine, 0, int(state["round"]))
     try:
         if engine == "ray":
-            from .ray_pool import train_on_ray
+            from .ray_run import train_on_ray
 
             end = train_on_ray(rows, problem, heads, params, report, state, keep)
         else:

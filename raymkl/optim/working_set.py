@@ -38,7 +38,7 @@ def evenly_spaced(a: np.ndarray, lower: np.ndarray, upper: np.ndarray, count: in
     sides = []
     for rows in (np.flatnonzero(a < upper), np.flatnonzero(a > lower)):
         take = min(count, len(rows))
-        sides.append(rows[np.unique(np.linspace(0, len(rows) - 1, take).astype(int))] if take else rows)
+        sides.append(rows[np.arange(take) * (len(rows) - 1) // max(take - 1, 1)])  # apart by 1 at least
     return sides[0], sides[1]
 
 

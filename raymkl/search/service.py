@@ -64,7 +64,8 @@ class _Room:
             import ray
 
             from ..engine.params import RayParams
-            from ..engine.ray_pool import RayPool, choose_shards, shard_actors
+            from ..engine.ray_pool import RayPool
+            from ..engine.ray_shards import choose_shards, shard_actors
 
             params = params or RayParams()
             if params.num_shards is None:  # something is left to the trials

@@ -101,12 +101,12 @@ def test_a_small_budget_takes_more_shards():
 @pytest.mark.parametrize("engine", ["local", "ray"])
 def test_the_refusal_is_the_same_everywhere(ray_cluster, monkeypatch, engine):
     """On Ray it is said before any process starts."""
-    from raymkl.engine import ray_pool
+    from raymkl.engine import ray_shards
 
     def never(*arguments, **more):
         raise AssertionError("an actor was started")
 
-    monkeypatch.setattr(ray_pool, "start_shard", never)
+    monkeypatch.setattr(ray_shards, "start_shard", never)
     params = RayParams(num_shards=2, cpus_per_shard=0.5, memory_per_shard=20_000, timeout_s=60.0)
     with pytest.raises(ValueError) as caught:
         MKLClassifier(kernels=BANK, engine=engine, ray_params=params).fit(X, Y)
@@ -130,7 +130,7 @@ def test_more_memory_than_any_node_has(ray_cluster):
 
 
 def test_one_shard_per_cpu_when_nothing_is_asked_for(ray_cluster):
-    from raymkl.engine.ray_pool import choose_shards
+    from raymkl.engine.ray_shards import choose_shards
 
     assert placement.most_shards(RayParams()) == 2
     assert choose_shards(10**6, RayParams()) == 2 and choose_shards(100, RayParams()) == 1
