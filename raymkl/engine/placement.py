@@ -96,11 +96,16 @@ def trouble_with(num_shards: int, params: RayParams, cpus: list[float], taken: f
     return None
 
 
+def cpus_are_free(wanted: float) -> bool:
+    """Whether so many CPUs are free at this moment; those of a placement group that we are in are not for others to take."""
+    return ray.util.get_current_placement_group() is not None or ray.available_resources().get("CPU", 0.0) >= wanted
+
+
 def wait_for_cpus(wanted: float) -> None:
     """Give the actors of a fit that just ended a moment to leave: a placement group that does not fit at once is tried again late."""
     deadline = time.monotonic() + LEAVING_SECONDS
-    while ray.available_resources().get("CPU", 0.0) < wanted and time.monotonic() < deadline:
-        time.sleep(0.01)
+    while not cpus_are_free(wanted) and time.monotonic() < deadline:
+        time.sleep(0.005)
 
 
 def ask_for_place(num_shards: int, params: RayParams) -> tuple:

@@ -18,7 +18,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 
 from .messages import Problem
 from .params import RayParams
-from .placement import ask_for_place, check_resources, most_shards, wait_for_cpus, wait_for_place
+from .placement import ask_for_place, check_resources, cpus_are_free, most_shards, wait_for_cpus, wait_for_place
 from .rows import split_bounds, take, to_block
 from .shard_actor import ShardActor
 from .sizing import usual_shards
@@ -62,15 +62,20 @@ def shard_actors(rows: dict, problem: Problem, params: RayParams, patience: floa
     """Shard actors with a place of their own. They end with the block. patience : seconds to wait for nodes that may still join."""
     bounds = split_bounds(problem.n_rows, choose_shards(problem.n_rows, params))
     check_resources(len(bounds), params, patience)
-    wait_for_cpus(len(bounds) * params.cpus_per_shard)
+
+    def stored() -> tuple[Any, list]:
+        return ray.put(problem), [ray.put(to_block(take(rows, slice(first, last)), problem.views)) for first, last in bounds]
+
+    # Rows are packed while processes start, or while those of an earlier fit leave.
+    wanted = len(bounds) * params.cpus_per_shard
+    packed = None if cpus_are_free(wanted) else stored()
+    wait_for_cpus(wanted)
     group: tuple = (None, False)
     actors: list = []
     try:
         group = ask_for_place(len(bounds), params)
-        # Processes start while the rows are packed.
         actors += [start_shard(index, params, group) for index in range(len(bounds))]
-        shared = ray.put(problem)
-        blocks = [ray.put(to_block(take(rows, slice(first, last)), problem.views)) for first, last in bounds]
+        shared, blocks = packed or stored()
         wait_for_place(group, actors, params)
         yield Place(actors, blocks, bounds, shared, group)
     finally:

@@ -28,6 +28,9 @@ from .messages import Head, HeadReply, HeadRequest, Problem, RoundReply, RoundRe
 from .parallel import RowThreads
 from .rows import from_block, take
 
+# Rows that are summed at a time; they are in the processor's cache for both sums.
+SUMMED_ROWS = 256
+
 
 class Shard:
     """Rows first <= i < first + n of the data."""
@@ -70,9 +73,7 @@ class Shard:
         result = {}
         for statistic in self.statistics:
             if isinstance(statistic, SquaredDistance) and not is_sparse(self.rows[statistic.view]):
-                array = self.rows[statistic.view]
-                sums = array.sum(axis=0, dtype=np.float64)
-                result[statistic.view] = (self.n, sums, float(np.einsum("ij,ij->", array, array, dtype=np.float64)))
+                result[statistic.view] = (self.n, *_sums(self.rows[statistic.view]))
         return result
 
     def prepare(self, centers: dict) -> list[float]:
@@ -337,6 +338,17 @@ class Shard:
             own = ids[(ids >= self.first) & (ids < self.first + self.n)] - self.first
             found.append(self._gradients(h, own) @ combination)
         return found
+
+
+def _sums(array: np.ndarray) -> tuple[np.ndarray, float]:
+    """Column sums (d,) and the sum of all squares of (n, d), in portions: BLAS adds those in the array's own dtype."""
+    sums, squares = np.zeros(array.shape[1]), 0.0
+    ones = np.ones(SUMMED_ROWS, array.dtype)
+    for start in range(0, len(array), SUMMED_ROWS):
+        part = array[start : start + SUMMED_ROWS]
+        sums += ones[: len(part)] @ part
+        squares += float(np.vdot(part, part))
+    return sums, squares
 
 
 class _Box:
