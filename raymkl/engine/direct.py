@@ -81,7 +81,7 @@ def _message(count: int, body: np.ndarray) -> Any:
 
 
 class Connection:
-    """One end of a connection. Time-outs count from the last byte that moved."""
+    """One end of a connection. Time-outs count from the last byte that moved; after one, the same call may be made again and goes on."""
 
     def __init__(self, end: socket.socket):
         self.end = end
@@ -90,17 +90,22 @@ class Connection:
         self.header = bytearray(HEADER.size)
         self.body: np.ndarray | None = None
         self.filled = 0
+        self.sending: Frame | None = None
+        self.unsent: list[memoryview] = []
 
     def send(self, frame: Frame, timeout: float | None) -> None:
-        """Send a message. After a TimeoutError the connection is of no use any more."""
+        """Send a message."""
+        if frame is not self.sending:
+            self.sending, self.unsent = frame, [memoryview(part) for part in reversed(frame.parts)]
         self.end.settimeout(timeout)
-        for part in frame.parts:
-            rest = memoryview(part)
-            while len(rest):
-                rest = rest[self.end.send(rest) :]
+        while self.unsent:
+            self.unsent[-1] = self.unsent[-1][self.end.send(self.unsent[-1]) :]
+            if not len(self.unsent[-1]):
+                self.unsent.pop()
+        self.sending = None
 
     def receive(self, timeout: float | None) -> Any:
-        """The next message. After a TimeoutError it may be called again and goes on where it was."""
+        """The next message."""
         self.end.settimeout(timeout)
         if self.body is None:
             self._fill(memoryview(self.header))
@@ -188,7 +193,9 @@ class Door:
             while True:
                 connection.send(_answer_to(connection, call), None)
         except OSError:
-            connection.close()  # the coordinator is gone
+            pass  # the coordinator is gone
+        finally:
+            connection.close()
 
 
 def _answer_to(connection: Connection, call: Callable) -> Frame:

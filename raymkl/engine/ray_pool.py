@@ -94,7 +94,7 @@ class RayPool:
         answers, lost = {}, {}
         for s, frame in zip(shards, frames, strict=True):
             try:
-                self.connections[s].send(frame, self.params.timeout_s)
+                lost |= self._send(s, frame)
             except OSError as error:
                 broken[s] = error
         while waiting := [s for s in shards if s not in answers and s not in broken and s not in lost]:
@@ -119,6 +119,17 @@ class RayPool:
             if not fine:
                 raise result
         return [answers[s][1] for s in shards]
+
+    def _send(self, s: int, frame: direct.Frame) -> dict[int, str]:
+        """Send a call to a shard; returns the shard with a reason when it is silent."""
+        while True:
+            try:
+                self.connections[s].send(frame, self.params.timeout_s)
+                return {}
+            except TimeoutError:  # it may still be at work on a call that was given up
+                silent = self._silent([s])
+                if silent:
+                    return silent
 
     def _answer(self, s: int, deadline: float) -> tuple[bool, Any]:
         """(fine, result) of the last call of a shard; answers to calls that were given up are passed over."""

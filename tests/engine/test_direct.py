@@ -104,10 +104,20 @@ def test_an_end_that_is_gone_is_noticed():
         there.receive(5.0)
 
 
-def test_sending_to_one_who_does_not_listen_times_out():
-    here, _ = fresh_ends()
-    with pytest.raises(TimeoutError):
-        here.send(Frame(np.zeros(20_000_000)), 0.1)
+def test_sending_goes_on_after_a_time_out():
+    here, there = fresh_ends()
+    message = np.arange(5_000_000)  # more than the system takes at once
+    frame, found = Frame(message), []
+    for _ in range(2):
+        with pytest.raises(TimeoutError):
+            here.send(frame, 0.1)
+    reader = threading.Thread(target=lambda: found.extend(there.receive(10.0) for _ in range(2)))
+    reader.start()
+    here.send(frame, 10.0)
+    here.send(Frame("next"), 10.0)
+    reader.join()
+    np.testing.assert_array_equal(found[0], message)
+    assert found[1] == "next"
 
 
 # -- meeting ----------------------------------------------------------------------------------------------------------
@@ -290,6 +300,26 @@ def test_answers_to_calls_that_were_given_up_are_passed_over(place):
     pool.load([0, 1])
     pool.connections[0].send(Frame((0, "ping", ())), 5.0)
     assert pool.call_all("fetch", np.empty(0, np.int64))[0][None].shape == (0, X.shape[1])
+
+
+def test_a_shard_that_is_still_busy_is_waited_for(place):
+    """Neither a call that takes long nor one that does not fit into the system's buffers is a reason to give up a shard."""
+    params = RayParams(num_shards=2, cpus_per_shard=0.5, timeout_s=0.5)
+    pool = RayPool(place, params)
+    pool.params = PARAMS  # to start
+    pool.load([0, 1])
+    pool.params = params
+
+    def slow(shard, *_):
+        import time
+
+        time.sleep(1.5)
+        return shard.first
+
+    firsts = [first for first, _ in pool.bounds]
+    pool.connections[0].send(pool._frame("apply", (slow,)), 5.0)  # given up by nobody's fault
+    pool.calls += 1
+    assert pool.call_all("apply", slow, np.zeros(2_000_000)) == firsts
 
 
 def test_a_connection_that_ends_is_a_loss_and_the_next_shard_is_called_through_ray(place):
