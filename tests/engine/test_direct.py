@@ -32,6 +32,13 @@ def ends():
         return Connection(one), Connection(listener.accept()[0])
 
 
+@pytest.fixture(scope="module", autouse=True)
+def closed():
+    yield
+    for end in ends():
+        end.close()
+
+
 def fresh_ends():
     return ends.__wrapped__()
 
