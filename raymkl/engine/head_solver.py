@@ -35,6 +35,8 @@ LARGEST_FOLLOWED_EXPONENT = 64.0
 FULL_PRECISION = 0.1
 # Sub-problems are solved to this part of the current violation.
 INNER = 0.03
+# And to this part, if that solves the whole problem.
+WHOLE = 1e-3
 # Heads with at most this many rows are solved on to this violation, which costs milliseconds.
 POLISH_ROWS = 256
 POLISHED = 1e-11
@@ -329,9 +331,11 @@ class HeadSolver:
             left = weight_response(self.head.norm, np.where(self.used, smooth, smooth.max()), gradients, self.spread, 2.0 * self.smoothing)
         Q = block.hessian(self.combination, left, gradients)
         tolerance = max(INNER * self.violation, 1e-14)
+        # All rows at once: the answer, if no weights follow it. After them a precise one would have to be found anew.
         whole = len(ids) == self.n_active
+        settled = self.rule != "follow" or self.head.norm.p == 2 or self.used.sum() == 1
         if whole or not np.isfinite(tolerance):
-            tolerance = 1e-3 * min(self.violation, 1.0)
+            tolerance = (WHOLE if settled else INNER) * min(self.violation, 1.0)
         solution, _ = solve(Q, residual, x, lower, upper, tolerance, max_steps=200 * len(ids) + 20_000, kink=kink)
         delta = solution - x
         change = block.change(delta)

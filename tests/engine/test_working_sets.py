@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 
-from raymkl.engine import plan
+from raymkl import MKLClassifier
+from raymkl.engine import head_solver, plan
 from raymkl.engine.coordinator import Coordinator
+from raymkl.engine.head_solver import INNER, WHOLE
 from raymkl.engine.messages import Head, Problem
 from raymkl.engine.pools import LocalPool
-from raymkl.kernels import rbf
+from raymkl.kernels import RBF, rbf
 from raymkl.kernels.families import group
 from raymkl.optim.losses import EpsilonInsensitive, Hinge
 from raymkl.optim.norms import LpNorm
@@ -94,3 +96,19 @@ def test_rows_that_came_last_stay(small_sets):
         coordinator.close()
         pool.close()
     assert checked >= 3
+
+
+@pytest.mark.parametrize(("bank", "part"), [([RBF(0.05)], WHOLE), (rbf([0.01, 0.05, 0.3]), INNER)])
+def test_all_rows_at_once_are_solved_precisely_where_no_weights_follow(monkeypatch, bank, part):
+    """One kernel is done after one sub-problem. With several the weights move after it, and a precise solution would be lost."""
+    tolerances, original = [], head_solver.solve
+
+    def solve(Q, residual, x, lower, upper, tolerance, **more):
+        tolerances.append((tolerance, len(x)))
+        return original(Q, residual, x, lower, upper, tolerance, **more)
+
+    monkeypatch.setattr(head_solver, "solve", solve)
+    clf = MKLClassifier(kernels=bank, engine="local", tol=1e-3).fit(X[:400], Y[:400])
+    assert clf.converged_ and clf.duality_gap_ <= 1e-3
+    assert tolerances[0] == (part, 400)  # the first violation is above 1
+    assert (len(tolerances) == 1) == (len(bank) == 1)
