@@ -8,6 +8,7 @@ again from the letters, which the block has at hand. Nothing is lost, and twenty
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -115,3 +116,19 @@ class RunBasis(Basis):
             combine_counts(stat.cells, stat.left, stat.right, weights, np.empty(stat.cells.shape[2], stat.number), out)
 
         return fill
+
+
+@functools.cache
+def compile_loops() -> None:
+    """Compile what banks run, by working on two sequences."""
+    from .match_counts_compiled import reuse_pairs
+
+    statistic, both = MatchCounts(degrees=tuple(range(1, FEWEST_DEGREES + 1))), np.arange(2)
+    basis = RunBasis(statistic.degrees, np.ones(FEWEST_DEGREES))
+    for number in (np.float32, np.float64):
+        prepared = PreparedMatches(np.zeros((3, 1, 2), np.uint64), 30, number)
+        block = RunBlock.among(prepared, statistic.empty_block(2, 2, np.uint8).cells)
+        statistic.fill(prepared, prepared, block, both)
+        basis.accumulate(block, both, np.ones(2), np.zeros((2, FEWEST_DEGREES)), 0, 2)
+        basis.function(np.ones(FEWEST_DEGREES))(block, np.empty((2, 2)))
+        reuse_pairs(block.cells, both, both, block.cells.copy(), both, both, both[:0])

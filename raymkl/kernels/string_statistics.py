@@ -128,6 +128,10 @@ class MatchRuns(Statistic):
         self.check_lengths(a, b)
         target = cache[:, None, :] if cache.ndim == 2 else cache
         match_runs(a.planes, b.planes, np.array(self.degrees), self.shift, target, np.array(slots))
+        if is_new(match_runs):
+            from .match_counts import compile_loops
+
+            compile_loops()  # who has waited for one kernel need not wait for a bank another time
 
     def diagonal(self, a):
         from .sequences_compiled import own_runs
@@ -138,6 +142,11 @@ class MatchRuns(Statistic):
 
     def largest(self, a):
         return float(self.diagonal(a).max()) if len(a) else 0.0
+
+
+def is_new(loop: Any) -> bool:
+    """Whether numba had to compile a loop in this process: no earlier one has kept it on this machine."""
+    return sum(loop.stats.cache_misses.values()) > 0 if hasattr(loop, "stats") else False
 
 
 def _most(degree: int, length: int) -> int:
