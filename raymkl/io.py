@@ -15,7 +15,8 @@ preparation are still version 1.
 
 A file may come from anybody. It is opened as plain data (see `plain_arrow`), names in it choose among known classes alone, arrays take
 as many bytes as the file holds for them, entries are nested to a limited depth, and parts that do not fit together are refused. The
-metadata also hold `raymkl-digest`, a hash of the JSON text and the arrays: it finds damage, not malice, and old files have none.
+metadata also hold `raymkl-digest`, a hash of the JSON text and the arrays: it finds damage, not malice. Old files have none, and to
+tell them from files whose digest was hit itself, metadata under any other name are refused.
 """
 
 from __future__ import annotations
@@ -232,7 +233,10 @@ def _parts(data: pa.Buffer) -> tuple[dict, dict[str, pa.Buffer]]:
     reader = open_plain(data)
     if reader.schema.names != ["name", "data"] or reader.schema.types != [pa.string(), pa.large_binary()]:
         raise ValueError("it does not have the columns of a model")
-    text = reader.schema.metadata[b"raymkl"]
+    metadata = reader.schema.metadata or {}
+    if not {b"raymkl"} <= metadata.keys() <= {b"raymkl", b"raymkl-digest"}:
+        raise ValueError(f"its metadata are {str(sorted(metadata))[:200]}, not those of a model")
+    text = metadata[b"raymkl"]
     table = reader.read_all()
     table.validate(full=True)
     if table["name"].null_count or table["data"].null_count:
@@ -240,7 +244,7 @@ def _parts(data: pa.Buffer) -> tuple[dict, dict[str, pa.Buffer]]:
     names, arrays = table["name"].to_pylist(), [part.as_buffer() for part in table["data"]]
     if len(set(names)) < len(names):
         raise ValueError("two arrays have the same name")
-    if reader.schema.metadata.get(b"raymkl-digest", b"") not in (b"", _digest(text, names, arrays)):
+    if b"raymkl-digest" in metadata and metadata[b"raymkl-digest"] != _digest(text, names, arrays):
         raise ValueError("its content is not what was written (the hash differs), so it was damaged or changed")
     head = json.loads(text)
     if not isinstance(head, dict) or type(head["format"]) is not int or not isinstance(head["class"], str):

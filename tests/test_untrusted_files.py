@@ -92,6 +92,31 @@ def test_damaged_models_are_refused_or_unharmed(name, tmp_path):
     assert refused > 150
 
 
+def test_damage_of_the_digest_hides_no_other(tmp_path):
+    """Whatever happens to the digest or its name, a change elsewhere does not pass as that of an old file without one."""
+    model, _ = MODELS["dense"]()
+    model.save(tmp_path / "fuzzed")
+    whole = (tmp_path / "fuzzed").read_bytes()
+    coefficients, name = whole.index(model.dual_coef_.tobytes()), whole.rindex(b"raymkl-digest")  # that of the footer counts
+    for at in range(name - 4, name + len("raymkl-digest")):  # four bytes before it say its length
+        for change in (1, 2, 0x20, 0x80, whole[at]):
+            data = bytearray(whole)
+            data[at] ^= change
+            data[coefficients] ^= 1
+            (tmp_path / "fuzzed").write_bytes(data)
+            with pytest.raises(ValueError, match="fuzzed"):
+                raymkl.load(tmp_path / "fuzzed")
+
+
+@pytest.mark.parametrize("metadata", [{}, {b"raymkl-digest": b""}, {b"raymkl": b""}, {b"pandas": b"{}"}], ids=str)
+def test_other_metadata_are_refused(metadata, tmp_path):
+    MODELS["dense"]()[0].save(tmp_path / "good")
+    table = table_of(tmp_path / "good")
+    written(table.replace_schema_metadata({**table.schema.metadata, **metadata} if metadata else {}), tmp_path / "changed")
+    with pytest.raises(ValueError, match="changed"):
+        raymkl.load(tmp_path / "changed")
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_changed_descriptions_without_a_digest(name, tmp_path):
     """Old files have no digest: then the checks of every part stand alone, and what is loaded is a model."""
