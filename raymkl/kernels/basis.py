@@ -27,6 +27,8 @@ CELL_BITS = 8
 SPAN_ERROR = 3e-7
 # Kernel banks larger than this are spanned through a sketch, which costs less than a full decomposition.
 SKETCH_SIZE = 64
+# Directions in which normalised profiles differ by less than this are rounding.
+ROUNDING = 1e-13
 # Kernels evaluated on a whole grid at once.
 CHUNK = 256
 
@@ -130,41 +132,85 @@ def span(profiles: Sequence[Any], grid: np.ndarray) -> tuple[np.ndarray, np.ndar
     """
     # The profiles are smooth on the grid, so every eighth point tells which combinations are needed.
     coarse = _values(profiles, grid[::8])
-    scale = np.abs(coarse).max(axis=1)
+    scale = np.maximum(coarse.max(axis=1), -coarse.min(axis=1))
     scale[scale == 0] = 1.0
     if len(coarse) == 1:
         return _values(profiles, grid) / scale[:, None], scale[:, None]
     coarse /= scale[:, None]
-    for size in (SKETCH_SIZE, 4 * SKETCH_SIZE, len(coarse)):
-        candidates = coarse
-        if len(coarse) > size:
-            # Singular values fall off exponentially, so a sketch keeps all that matters. The mixing is a fixed cosine pattern
-            # rather than random numbers: equal input gives equal bits.
-            angle = np.outer(np.arange(size) + 0.5, np.arange(len(coarse)) + 0.5)
-            candidates = np.cos(angle * np.pi / len(coarse)) @ coarse
-        axes = np.linalg.svd(candidates, full_matrices=False)[2]
-        left = np.linalg.svd(coarse @ axes.T, full_matrices=False)[0]
+    for size, step in ((SKETCH_SIZE, 4), (SKETCH_SIZE, 1), (4 * SKETCH_SIZE, 1), (len(coarse), 1)):
         # Functions carry the singular values and coefficients stay of order one, so that float32 tables lose nothing.
-        left *= np.sqrt(len(coarse))
+        left = _directions(coarse[:, ::step], size) * np.sqrt(len(coarse))
         inner = left.T @ coarse / len(coarse)
-
-        def error(rank: int, left: np.ndarray = left, inner: np.ndarray = inner) -> float:
-            return float(np.abs(coarse - left[:, :rank] @ inner[:rank]).max())
-
-        if error(len(inner)) <= SPAN_ERROR:
-            low, rank = 0, len(inner)  # the smallest rank that is good enough, looked for from where the functions become small
-            middle = int(np.sum(np.abs(inner).max(axis=1) > SPAN_ERROR))
-            while rank - low > 1:
-                middle = min(max(middle, low + 1), rank - 1)
-                low, rank, middle = (low, middle, middle - 1) if error(middle) <= SPAN_ERROR else (middle, rank, middle + 1)
-            functions = np.zeros((rank, len(grid)))
-            for start in range(0, len(coarse), CHUNK):  # all kernels on the whole grid could be a gigabyte
-                part = slice(start, start + CHUNK)
-                functions += (left[part, :rank] / scale[part, None]).T @ _values(profiles[part], grid)
-            return functions / len(coarse), left[:, :rank] * scale[:, None]
-        if size >= len(coarse):
+        rank = _smallest_rank(coarse, left, inner)
+        if rank is not None:
+            functions = _few_on_grid(profiles, grid, left, inner, scale, rank) if len(coarse) > size else None
+            if functions is None:
+                functions = _all_on_grid(profiles, grid, left[:, :rank], scale)
+            return functions, left[:, :rank] * scale[:, None]
+        if size >= len(coarse) and step == 1:
             break
     return _values(profiles, grid) / scale[:, None], np.diag(scale)  # no decay: every kernel is its own function
+
+
+def _directions(values: np.ndarray, size: int) -> np.ndarray:
+    """Left singular vectors of `values` (M, B), the largest first; through a sketch of `size` rows when M is larger than that."""
+    if len(values) <= size:
+        return np.linalg.svd(values, full_matrices=False)[0]
+    # Singular values fall off exponentially, so a sketch keeps all that matters. The mixing is a fixed cosine pattern
+    # rather than random numbers: equal input gives equal bits.
+    angle = np.outer(np.arange(size) + 0.5, np.arange(len(values)) + 0.5)
+    sketch = np.cos(angle * np.pi / len(values)) @ values
+    _, lengths, axes = np.linalg.svd(sketch, full_matrices=False)
+    axes = axes[lengths >= ROUNDING * lengths[0]]
+    return np.linalg.svd(values @ axes.T, full_matrices=False)[0]
+
+
+def _smallest_rank(values: np.ndarray, left: np.ndarray, inner: np.ndarray) -> int | None:
+    """The smallest R for which left[:, :R] @ inner[:R] is `values` to SPAN_ERROR; None when even all of them do not do."""
+    scratch = np.empty((min(CHUNK, len(values)), values.shape[1]))  # fresh memory for every product would cost more than the product
+
+    def fits(rank: int) -> bool:
+        for start in range(0, len(values), CHUNK):
+            part = values[start : start + CHUNK]
+            rest = np.matmul(left[start : start + CHUNK, :rank], inner[:rank], out=scratch[: len(part)])
+            rest -= part
+            if max(rest.max(), -rest.min()) > SPAN_ERROR:
+                return False
+        return True
+
+    low, high = 0, len(inner) + 1  # `low` does not fit; looked for from where the functions become small
+    middle = int(np.sum(np.abs(inner).max(axis=1) > SPAN_ERROR))
+    while high - low > 1:
+        middle = min(max(middle, low + 1), high - 1)
+        low, high, middle = (low, middle, middle - 1) if fits(middle) else (middle, high, middle + 1)
+    return high if high <= len(inner) else None
+
+
+def _all_on_grid(profiles: Sequence[Any], grid: np.ndarray, left: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Functions (R, B) on the whole grid, as averages over all profiles."""
+    functions = np.zeros((left.shape[1], len(grid)))
+    for start in range(0, len(profiles), CHUNK):  # all kernels on the whole grid could be a gigabyte
+        part = slice(start, start + CHUNK)
+        functions += (left[part] / scale[part, None]).T @ _values(profiles[part], grid)
+    return functions / len(profiles)
+
+
+def _few_on_grid(
+    profiles: Sequence, grid: np.ndarray, left: np.ndarray, inner: np.ndarray, scale: np.ndarray, rank: int
+) -> np.ndarray | None:
+    """Functions (rank, B) on the whole grid, from as many profiles as there are directions, chosen to be far from one another.
+
+    None when they are not what they are on the coarse grid, `inner`.
+    """
+    # All directions above rounding take part, so that what is left out of a chosen profile cannot disturb those that are kept.
+    full = max(rank, int(np.sum(np.abs(inner).max(axis=1) > ROUNDING)))
+    rest, chosen = left[:, :full].copy(), np.empty(full, int)
+    for direction in range(full):  # elimination with pivots; what LAPACK has for it is in SciPy, whose threads numpy's would wait for
+        chosen[direction] = pivot = np.abs(rest[:, direction]).argmax()
+        rest[:, direction + 1 :] -= np.outer(rest[:, direction] / rest[pivot, direction], rest[pivot, direction + 1 :])
+    combine = np.linalg.inv(left[chosen, :full])[:rank] / scale[chosen]
+    functions = combine @ _values([profiles[m] for m in chosen], grid)
+    return functions if np.abs(functions[:, ::8] - inner[:rank]).max() <= SPAN_ERROR / 10 else None
 
 
 def _values(profiles: Sequence[Any], grid: np.ndarray) -> np.ndarray:

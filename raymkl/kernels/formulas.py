@@ -75,6 +75,9 @@ class _Exponential(Kernel):
     def profile(self, t):
         return np.exp(-self.gamma * t)
 
+    def powers(self):
+        return None
+
 
 class RBF(_Exponential):
     """k(x, z) = exp(-gamma * ||x - z||^2)."""

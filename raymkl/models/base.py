@@ -154,12 +154,8 @@ class BaseMKL(ExplainMixin, BaseEstimator):
 
     def _describe(self, rows: dict, kernels: list[Kernel], heads: list[Head]) -> tuple[Problem, dict, list[int] | None]:
         """The problem for the engine, its rows in the dtype to work in, and the gate of every entry."""
-        checked = set()
-        for kernel in kernels:
-            key = kernel.statistic().view
-            if inputs.is_matrix(kernel) and key not in checked:
-                checked.add(key)
-                inputs.check_kernel_stack(rows[key], "X" if key is None else f"view {view_of(key)!r} of X")
+        for key in dict.fromkeys(kernel.statistic().view for kernel in kernels if inputs.is_matrix(kernel)):
+            inputs.check_kernel_stack(rows[key], "X" if key is None else f"view {view_of(key)!r} of X")
         n = next(iter(rows.values())).shape[0]
         gates, gate_of_entry = self._spherical_gates(rows, kernels)
         small = n * n * len(kernels) <= (SMALL_PROBLEM if self.p <= 2 else SMALL_PROBLEM_LARGE_P)

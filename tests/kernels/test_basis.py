@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raymkl.kernels import RBF, Chi2, Laplacian, Linear, Polynomial, rbf
+from raymkl.kernels import basis as basis_module
 from raymkl.kernels.basis import Basis, FormulaBasis, PowerBasis, StackBasis, TableBasis, log_grid, span
 
 rng = np.random.default_rng(4)
@@ -97,6 +98,29 @@ def test_span_gives_back_the_values(count):
     functions, coefficients = span_of(values)
     assert np.abs((coefficients @ functions - values) / np.abs(values).max(axis=1, keepdims=True)).max() < 1e-6
     assert len(functions) <= min(count, 12)
+
+
+def test_span_of_many_does_not_miss_the_odd_ones():
+    """Three functions unlike the 997 others, one of them with a kink and a thousand times larger."""
+    t = np.linspace(0, 10, 1601)
+    values = np.exp(-np.outer(np.geomspace(0.01, 1, 1000), t))
+    values[[10, 500, 990]] = 1000 * np.abs(t - 3), np.cos(t), 1 / (1 + (t - 5) ** 2)
+    functions, coefficients = span_of(values)
+    assert np.abs((coefficients @ functions - values) / np.abs(values).max(axis=1, keepdims=True)).max() < 1e-6
+    assert len(functions) <= 15
+
+
+@pytest.mark.parametrize("count", [70, 300, 1000])
+def test_functions_from_few_profiles_are_those_from_all(count):
+    profiles = [kernel.profile for kernel in widths(count)]
+    grid = log_grid(profiles, 100.0, 8)[1]
+    coarse = np.array([profile(grid[::8]) for profile in profiles])
+    left = np.linalg.svd(coarse, full_matrices=False)[0] * np.sqrt(count)
+    inner, scale = left.T @ coarse / count, np.ones(count)
+    few = basis_module._few_on_grid(profiles, grid, left, inner, scale, 17)
+    np.testing.assert_allclose(few, basis_module._all_on_grid(profiles, grid, left[:, :17], scale), atol=1e-10)
+    inner[16] += 1e-6  # not what they are elsewhere: they are not used
+    assert basis_module._few_on_grid(profiles, grid, left, inner, scale, 17) is None
 
 
 def test_span_of_functions_without_structure_keeps_every_one():
