@@ -8,7 +8,8 @@ are solved for every M: p = 4/3, and the sparse p = 1 with cutting planes. The r
     python examples/benchmarks/against_kernels.py --quick
 """
 
-from common import Table, load_digits_for, parser, plot, timed, two_to_the_minus, warm_up
+from charts import plot
+from common import Table, load_digits_for, parser, timed, two_to_the_minus, warm_up
 
 from raymkl import MKLClassifier
 

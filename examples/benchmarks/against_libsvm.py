@@ -11,6 +11,7 @@ vectors, test accuracy, and seconds to predict the test rows. Ours uses all core
 
 import contextlib
 
+from charts import bars, plot
 from common import TEST_ROWS, Table, cpus_for, fifty_widths, libsvm, load_digits_for, parser, ray_cluster, timed, warm_up
 
 from raymkl import MKLClassifier, RayParams
@@ -61,6 +62,16 @@ def measure(X, y, X_test, y_test, place: dict, with_libsvm: bool) -> dict:
     return row
 
 
+def draw(table: Table, train_axes, predict_axes) -> None:
+    """Seconds of both, for every number of rows; LIBSVM may not have been measured."""
+    names = [f"n = {n:,}" for n in table.column("n")]
+    for axes, ours, theirs, title in (
+        (train_axes, "seconds", "libsvm s", "seconds to train"),
+        (predict_axes, "predict s", "libsvm predict s", "seconds to predict the test rows"),
+    ):
+        bars(axes, names, {"raymkl, 50 kernels": table.column(ours), "LIBSVM, one kernel": table.column(theirs)}, title)
+
+
 def main():
     args = options()
     digits = load_digits_for(args)
@@ -77,6 +88,7 @@ def main():
         table = Table(args.out / f"against_libsvm_{args.engine}.csv", "50-kernel MKL against one-kernel LIBSVM", COLUMNS, notes)
         for n in args.sizes:
             table.add(**measure(*digits.subsample(n, args.seed), X_test, y_test, place, not args.no_libsvm))
+    plot(args.out / f"against_libsvm_{args.engine}.png", lambda *axes: draw(table, *axes), panels=2)
 
 
 if __name__ == "__main__":

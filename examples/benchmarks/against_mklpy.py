@@ -15,6 +15,7 @@ Without MKLpy, one line says how to get it and the program ends with exit code 0
 import sys
 
 import numpy as np
+from charts import bars, plot
 from common import Table, load_digits_for, parser, timed, two_to_the_minus, warm_up
 
 from raymkl import MKLClassifier
@@ -64,6 +65,12 @@ def contenders(matrices, test_matrices, y) -> dict:
     return runs
 
 
+def draw(table: Table, time_axes, accuracy_axes) -> None:
+    names, size = table.column("method"), f"{table.rows[0]['kernels']} kernels, n = {table.rows[0]['n']:,}"
+    bars(time_axes, names, {"fit": table.column("seconds"), "predict": table.column("predict s")}, f"seconds, {size}")
+    bars(accuracy_axes, names, {"accuracy": table.column("accuracy")}, "accuracy on test rows", ".4f")
+
+
 def main():
     args = options()
     try:
@@ -92,6 +99,7 @@ def main():
         table.add(
             method=name, n=args.n, kernels=args.kernels, **row, **{"predict s": predict_seconds, "largest weight": float(share.max())}
         )
+    plot(args.out / "against_mklpy.png", lambda *axes: draw(table, *axes), panels=2)
 
 
 if __name__ == "__main__":

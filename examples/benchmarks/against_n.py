@@ -9,7 +9,8 @@ so that of fits shorter than a second is a lower bound.
     python examples/benchmarks/against_n.py --quick
 """
 
-from common import MemoryWatch, Table, exponent, fifty_widths, libsvm, load_digits_for, parser, plot, timed, warm_up
+from charts import plot
+from common import MemoryWatch, Table, exponent, fifty_widths, libsvm, load_digits_for, parser, timed, warm_up
 
 from raymkl import MKLClassifier
 

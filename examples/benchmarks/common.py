@@ -1,4 +1,4 @@
-"""What the benchmark programs share: data, options, tables, time, memory and plots.
+"""What the benchmark programs share: data, options, tables, time and memory.
 
 Not a program. Every benchmark takes
 
@@ -375,24 +375,3 @@ def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
         return math.nan
     x, y = np.log(np.array(upper)).T
     return float(np.polyfit(x, y, 1)[0])
-
-
-# -- plots ------------------------------------------------------------------------------------------------------------------------
-
-
-def plot(path: Path, draw: Callable[..., None], panels: int = 1, width: float = 6.4, height: float = 4.4) -> None:
-    """Write a PNG: `draw` gets one pair of axes per panel. Without matplotlib, says so and goes on."""
-    try:
-        import matplotlib
-
-        matplotlib.use("Agg")
-        import matplotlib.pyplot as plt
-    except ImportError:
-        print(f"# matplotlib is not installed, {path} is left out (pip install matplotlib)")
-        return
-    figure, axes = plt.subplots(1, panels, figsize=(width * panels, height), squeeze=False, layout="constrained")
-    draw(*axes[0])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
-    plt.close(figure)
-    print(f"# wrote {path}")

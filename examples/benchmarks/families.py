@@ -10,6 +10,7 @@ and how far their decision values on test rows are apart, in standard deviations
 """
 
 import numpy as np
+from charts import bars, plot
 from common import MemoryWatch, Table, apart, load_digits_for, parser, timed
 from scipy.spatial.distance import pdist
 
@@ -94,6 +95,13 @@ def from_stack(bank: list, train: dict, y, test: dict) -> tuple[dict, MKLClassif
     return {"make s": make, "fit s": fit, "predict s": predict, "memory MB": memory.rise_mb}, clf, values
 
 
+def draw(table: Table, time_axes, memory_axes) -> None:
+    names = table.column("how")
+    seconds = {"make the matrices": table.column("make s"), "fit": table.column("fit s"), "predict": table.column("predict s")}
+    bars(time_axes, names, seconds, f"seconds, {table.rows[0]['kernels']} kernels, n = {table.rows[0]['n']:,}")
+    bars(memory_axes, names, {"MB": table.column("memory MB")}, "memory above the start, MB", ",.0f")
+
+
 def main():
     args = options()
     digits = load_digits_for(args)
@@ -117,6 +125,7 @@ def main():
         base, reference = base or total, values if reference is None else reference
         row |= {"gap": clf.duality_gap_, "SVs": len(clf.support_), "accuracy": float(np.mean(np.where(values > 0, 1, -1) == y_test))}
         table.add(how=how, n=args.n, kernels=len(bank), ratio=total / base, apart=apart(values, reference), **row)
+    plot(args.out / "families.png", lambda *axes: draw(table, *axes), panels=2)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ the optimum, so small but not zero). Memory is the peak of all processes togethe
     python examples/benchmarks/local_against_ray.py --quick
 """
 
+from charts import bars, plot
 from common import MemoryWatch, Table, apart, cpus_for, fifty_widths, load_digits_for, parser, ray_cluster, timed, warm_up
 
 from raymkl import MKLClassifier, RayParams
@@ -56,6 +57,12 @@ def measure(X, y, X_test, **place) -> tuple[dict, object]:
     return row | {"peak MB": memory.peak_mb}, clf.decision_function(X_test)
 
 
+def draw(table: Table, time_axes, memory_axes) -> None:
+    names = table.column("engine")
+    bars(time_axes, names, {"seconds": table.column("seconds")}, f"seconds to train, n = {table.rows[0]['n']:,}")
+    bars(memory_axes, names, {"MB": table.column("peak MB")}, "peak of all processes, MB", ",.0f")
+
+
 def main():
     args = options()
     digits = load_digits_for(args)
@@ -72,6 +79,7 @@ def main():
             row, values = measure(X, y, X_test, engine="ray", ray_params=params)
             ratio = row["seconds"] / local["seconds"]
             table.add(engine=name, ratio=ratio, apart=apart(values, reference), **row, **{"cpus/shard": params.cpus_per_shard})
+    plot(args.out / "local_against_ray.png", lambda *axes: draw(table, *axes), panels=2)
 
 
 if __name__ == "__main__":
