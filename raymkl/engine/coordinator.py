@@ -137,7 +137,7 @@ class Coordinator(OpenPool):
             self.one_blas_thread()
         self.prepare()
         self.plan = self._open(n_heads, together)
-        self.blocks = WorkingBlocks(self.problem, self.bases, self.centers, self.store, self.threads, self._stack_rows)
+        self.blocks = WorkingBlocks(self.problem, self.bases, self.centers, self.store, self.threads, self._ask_stacks)
 
     def one_blas_thread(self) -> None:
         """Let BLAS work with one thread until the end of the run."""
@@ -330,7 +330,7 @@ class Coordinator(OpenPool):
             buffer = self._buffer(threading.get_ident(), len(sets[h]))
             self.steps[h] = self.solvers[h].step(sets[h], self.blocks.of(h, sets[h], buffer, threads))
 
-        if len(moving) == 1 or self.depth:  # blocks of ready-made matrices are fetched from shards, which may be lost in between
+        if len(moving) == 1 or self.depth:  # shards that have ready-made matrices are asked, and may be lost in between
             for h in moving:
                 solve(h, self.threads)
         else:
@@ -342,15 +342,16 @@ class Coordinator(OpenPool):
             self.buffers[worker] = np.empty(q * q)
         return self.buffers[worker][: q * q].reshape(q, q)
 
-    def _stack_rows(self, s: int, ids: np.ndarray) -> np.ndarray:
-        """(q, q, M) entries of ready-made matrices: these rows live in the shards only and are asked for there."""
+    def _ask_stacks(self, method: str, s: int, ids: np.ndarray, *arguments: np.ndarray) -> np.ndarray:
+        """(q, ...) what shards make of ready-made matrices among the rows of a working set; every shard has its rows of them."""
         calls = []
         for shard, (first, last) in enumerate(self.pool.bounds):
             mine = ids[(ids >= first) & (ids < last)]
             if len(mine):
-                calls.append((shard, "stack_rows", (s, mine, ids)))
+                calls.append((shard, method, (s, mine, ids, *arguments)))
         # Ids are sorted and shards own contiguous ranges, so the parts come in order.
-        return np.concatenate(self._ask_some(calls))
+        parts = self._ask_some(calls)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     # -- records ------------------------------------------------------------------------------------------------------
 

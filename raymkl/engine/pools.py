@@ -24,7 +24,8 @@ class LocalPool:
     def __init__(self, rows: dict, problem: Problem, num_shards: int | None = None):
         n = problem.n_rows
         if num_shards is None:
-            num_shards = max(1, min(os.cpu_count() or 1, n // ROWS_PER_THREAD))
+            # Every pair of rows of ready-made matrices takes M numbers.
+            num_shards = max(1, min(os.cpu_count() or 1, n * (1 + sum(problem.depths.values())) // ROWS_PER_THREAD, n))
         self.bounds = split_bounds(n, num_shards)
         self.shards = [Shard() for _ in self.bounds]
         for shard, (first, last) in zip(self.shards, self.bounds, strict=True):

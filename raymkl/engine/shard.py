@@ -63,6 +63,8 @@ class Shard:
         self.boxes: dict[int, _Box] = {}
         self.G: dict[int, list[np.ndarray]] = {}
         self.sent = np.zeros(self.n, bool)
+        self.stack_buffers: dict[int, np.ndarray] = {}
+        self.stored_block: tuple | None = None
         self.last_reply: RoundReply | None = None
         self.scratch: dict[str, Any] = {}  # what functions that run here (see `apply`) keep between calls
 
@@ -319,12 +321,46 @@ class Shard:
         movable = {view: array for view, array in self.rows.items() if self._travels(view)}
         return take(movable, ids - self.first)
 
-    def stack_rows(self, s: int, ids: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """(own ids, columns, M) entries of ready-made matrices."""
+    def stack_hessian(self, s: int, ids: np.ndarray, columns: np.ndarray, matrices: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """(own ids, columns) of the sum of some ready-made matrices with the given weights, (R,) both."""
+        from ..kernels.compiled import combine_stack
+
+        stack, rows, places = self._stack_places(s, ids, columns)
+        size = len(rows) * len(places)
+        if s not in self.stack_buffers or self.stack_buffers[s].size < size:
+            self.stack_buffers[s] = np.empty(size)  # fresh pages in every round would cost more than filling them
+        out = self.stack_buffers[s][:size].reshape(len(rows), len(places))
+        self.threads.split(
+            len(rows),
+            lambda start, stop: combine_stack(stack, rows, places, matrices, weights, out, start, stop),
+            cost=float(size) * len(weights),
+        )
+        return out
+
+    def stack_change(self, s: int, ids: np.ndarray, columns: np.ndarray, matrices: np.ndarray, delta: np.ndarray) -> np.ndarray:
+        """(own ids, R) sum_k delta[k] K[i, columns[k]] of some ready-made matrices."""
+        from ..kernels.compiled import accumulate_stack
+
+        stack, rows, places = self._stack_places(s, ids, columns)
+        changed = np.flatnonzero(delta)
+        places, delta, out = places[changed], delta[changed], np.zeros((len(rows), len(matrices)))
+        self.threads.split(
+            len(rows),
+            lambda start, stop: accumulate_stack(stack, rows, places, matrices, delta, out, start, stop),
+            cost=float(out.size) * len(changed),
+        )
+        return out
+
+    def _stack_places(self, s: int, ids: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """A stack (rows, columns, M) in memory and where the given ones are in it. Of a store it is the block that was read last."""
         stack = self.prepared[s].array
-        if isinstance(stack, StoreRows):
-            return stack.entries(ids, columns)
-        return stack[np.ix_(ids - self.first, columns)]
+        if not isinstance(stack, StoreRows):
+            return stack, ids - self.first, np.array(columns)
+        known = self.stored_block
+        if known is None or known[0] != s or not (np.array_equal(known[1], ids) and np.array_equal(known[2], columns)):
+            self.stored_block = known = None  # before the next one is read
+            self.stored_block = known = (s, np.array(ids), np.array(columns), stack.entries(ids, columns))
+        return known[3], np.arange(len(ids)), np.arange(len(columns))
 
     def _stack_diagonal(self, s: int) -> np.ndarray:
         """(own rows, M) diagonal entries of ready-made matrices."""

@@ -27,11 +27,11 @@ SQUARE_ROWS = 256
 
 
 class WorkingBlocks:
-    """Makes the block of any head's working set. `stack_rows(s, ids)` asks the shards for entries of ready-made matrices."""
+    """Makes the block of any head's working set. `ask_stacks(method, s, ids, ...)` asks the shards about ready-made matrices."""
 
-    def __init__(self, problem: Problem, bases: list, centers: dict, store: RowStore, threads: RowThreads, stack_rows: Callable):
+    def __init__(self, problem: Problem, bases: list, centers: dict, store: RowStore, threads: RowThreads, ask_stacks: Callable):
         self.problem, self.bases, self.centers, self.store, self.threads = problem, bases, centers, store, threads
-        self.stack_rows = stack_rows
+        self.ask_stacks = ask_stacks
         self.statistics = list(dict.fromkeys(family.statistic for family in problem.families))
         self.places = [self.statistics.index(family.statistic) for family in problem.families]
         self.cached = any(statistic.cacheable for statistic in self.statistics)
@@ -55,10 +55,10 @@ class WorkingBlocks:
         """The block of one head. buffer : (q, q) for its Hessian."""
         previous = self.last.get(h)
         rows = self.store.rows(ids) if self.cached and self.square is None else {}
-        blocks: dict[int, np.ndarray] = {}
+        blocks: dict[int, Any] = {}
         for s, statistic in enumerate(self.statistics):
             if isinstance(statistic, Matrices):
-                blocks[s] = self.stack_rows(s, ids)
+                blocks[s] = _Stack(self.ask_stacks, s, ids)
             elif self.square is not None:
                 blocks[s] = self.square.block(s, ids, threads)
             else:
@@ -151,30 +151,52 @@ class _Square:
         return stat
 
 
+class _Stack:
+    """Ready-made matrices among the rows of a working set. They stay in the shards, M times as large as what is wanted of them."""
+
+    def __init__(self, ask: Callable, s: int, ids: np.ndarray):
+        self.ask, self.s, self.ids = ask, s, ids
+
+    def combined(self, matrices: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """(q, q) weighted sum of some of the matrices. matrices, weights : (R,)."""
+        used = np.flatnonzero(weights)
+        return self.ask("stack_hessian", self.s, self.ids, matrices[used], weights[used])
+
+    def change(self, matrices: np.ndarray, delta: np.ndarray) -> np.ndarray:
+        """(q, R) products of some of the matrices with delta (q,)."""
+        return self.ask("stack_change", self.s, self.ids, matrices, delta)
+
+
 class WorkingBlock:
     """Pair statistics among the rows of a working set, per family, with its basis and the gates of the rows."""
 
     def __init__(self, parts: list[tuple], threads: RowThreads, buffer: np.ndarray):
-        """parts : per family (basis, stat (q, q) or stack (q, q, M), gate (q,) or None). buffer : (q, q) to put the Hessian in."""
+        """parts : per family (basis, stat (q, q) or _Stack, gate (q,) or None). buffer : (q, q) to put the Hessian in."""
         self.parts, self.threads, self.buffer = parts, threads, buffer
 
     def hessian(self, combination: np.ndarray, left: np.ndarray | None, right: np.ndarray | None) -> np.ndarray:
         """(q, q) combined kernel matrix sum_r combination[r] basis_r, gates applied, plus left @ right.T where given."""
-        functions, at = [], 0
-        for basis, stat, gate in self.parts:
-            functions.append((basis.function(combination[at : at + basis.rank]), stat, gate))
-            at += basis.rank
+        functions, at, begun = [], 0, False
         q, total = len(self.buffer), self.buffer
+        for basis, stat, gate in self.parts:
+            weights = combination[at : at + basis.rank]
+            at += basis.rank
+            if isinstance(stat, _Stack):  # what a shard of this process answers is good until it is asked again
+                self._put(stat.combined(basis.matrices, weights), gate, begun)
+                begun = True
+            else:
+                functions.append((basis.function(weights), stat, gate))
 
         def fill(start: int, stop: int) -> None:
             for first in range(start, stop, HESSIAN_ROWS):
                 rows = slice(first, min(first + HESSIAN_ROWS, stop))
                 for position, (function, stat, gate) in enumerate(functions):
-                    values = total[rows] if position == 0 else np.empty_like(total[rows])
+                    more = begun or position > 0
+                    values = np.empty_like(total[rows]) if more else total[rows]
                     function(stat[rows], values)
                     if gate is not None:
                         values *= gate[rows, None] * gate
-                    if position:
+                    if more:
                         total[rows] += values
                 if left is not None:
                     total[rows] += left[rows] @ right.T
@@ -182,12 +204,28 @@ class WorkingBlock:
         self.threads.split(q, fill, cost=float(q) * q * 10)
         return total
 
+    def _put(self, values: np.ndarray, gate: np.ndarray | None, begun: bool) -> None:
+        """Values (q, q), gated, into the buffer, or added to what is there once it was begun."""
+
+        def put(start: int, stop: int) -> None:
+            part = values[start:stop] if gate is None else values[start:stop] * (gate[start:stop, None] * gate)
+            if begun:
+                self.buffer[start:stop] += part
+            else:
+                self.buffer[start:stop] = part
+
+        self.threads.split(len(values), put, cost=float(values.size))
+
     def change(self, delta: np.ndarray) -> np.ndarray:
         """(q, R) change of the gradients of the working set when its variables change by delta (q,)."""
         parts = []
         for basis, stat, gate in self.parts:
-            out = np.zeros((len(delta), basis.rank))
             weights = delta if gate is None else delta * gate
+            if isinstance(stat, _Stack):
+                out = stat.change(basis.matrices, weights)
+                parts.append(out if gate is None else out * gate[:, None])
+                continue
+            out = np.zeros((len(delta), basis.rank))
             changed = np.flatnonzero(weights)
             if len(changed):
                 self.threads.split(

@@ -10,7 +10,7 @@ of R numbers, so a new weighting costs nothing, and the cost of a step grows wit
 | TableBasis   | non-negative, float32    | numerical rank of the kernels as functions (about 17 for any number of widths) |
 | PowerBasis   | polynomial kernels       | number of powers that occur |
 | FormulaBasis | any (exact, slower)      | number of kernels |
-| StackBasis   | ready-made matrices      | number of matrices |
+| StackBasis   | ready-made matrices      | number of different matrices |
 | LinearBasis  | of strings               | number of degrees (weighted degree), 1 (spectrum) |
 """
 
@@ -280,20 +280,27 @@ class FormulaBasis(Basis):
 class StackBasis(Basis):
     """Ready-made matrices: the statistic is the vector of their entries, stored (rows, columns, M)."""
 
-    def __init__(self, index: Sequence[int], depth: int):
-        """index : which matrix of the stack each kernel is. depth : matrices in the stack."""
-        self.coefficients = np.eye(depth)[np.asarray(index, int)]
+    def __init__(self, index: Sequence[int]):
+        """index : which matrix of the stack each kernel is. Its distinct ones are the functions."""
+        self.matrices, place = np.unique(np.asarray(index, np.int64), return_inverse=True)
+        self.coefficients = np.eye(len(self.matrices))[place]
 
     def accumulate(self, stat, slots, weights, out, start, stop):
         if not isinstance(stat, np.ndarray):
-            stat.add_columns(slots, weights, out, start, stop)
+            stat.add_columns(slots, self.matrices, weights, out, start, stop)
             return
         from .compiled import accumulate_stack
 
-        accumulate_stack(stat, slots, weights, out, start, stop)
+        accumulate_stack(stat, np.arange(len(stat)), slots, self.matrices, weights, out, start, stop)
 
     def function(self, combination):
-        return lambda stat, out: np.matmul(stat, combination, out=out)
+        from .compiled import combine_stack
+
+        def fill(stat: np.ndarray, out: np.ndarray) -> None:
+            rows, columns = np.arange(stat.shape[0]), np.arange(stat.shape[1])
+            combine_stack(stat, rows, columns, self.matrices, combination, out, 0, len(rows))
+
+        return fill
 
 
 class LinearBasis(Basis):

@@ -41,10 +41,23 @@ accumulate_powers = Loop(
     "stat:T[2] slots:int64[1] weights:float64[1] exponents:int64[1] inverse_scale:float64 out:float64[2]= start:int64 stop:int64",
     trial={"inverse_scale": 0.7, "start": 0, "stop": 64},
 )
-# out[i, m] += sum_k weights[k] * stack[i, columns[k], m] for start <= i < stop: ready-made kernel matrices
+# Ready-made kernel matrices: out[i, r] += sum_k weights[k] * stack[rows[i], columns[k], matrices[r]] for start <= i < stop
 accumulate_stack = Loop(
     "accumulate_stack",
-    "stack:T[3] columns:int64[1] weights:float64[1] out:float64[2]= start:int64 stop:int64",
+    "stack:T[3] rows:int64[1] columns:int64[1] matrices:int64[1] weights:float64[1] out:float64[2]= start:int64 stop:int64",
+    trial={"start": 0, "stop": 64},
+)
+# out[i, j] = sum_r weights[r] * stack[rows[i], columns[j], matrices[r]] for start <= i < stop
+combine_stack = Loop(
+    "combine_stack",
+    "stack:T[3] rows:int64[1] columns:int64[1] matrices:int64[1] weights:float64[1] out:float64[2]= start:int64 stop:int64",
+    fastmath=True,
+    trial={"start": 0, "stop": 64},
+)
+# What square matrices are judged by, for pairs j <= i, start <= i < stop (see `loops.survey_stack`); all results : (M,)
+survey_stack = Loop(
+    "survey_stack",
+    "stack:T[3] roots:float64[2] largest:float64[1]= asymmetry:float64[1]= excess:float64[1]= start:int64 stop:int64",
     trial={"start": 0, "stop": 64},
 )
 # Statistics of all pairs of rows of A (n_a, d) and B (n_b, d), out : (n_a, n_b).

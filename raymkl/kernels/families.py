@@ -42,10 +42,10 @@ class Family:
         """Values of one of the kernels. t : statistics (rows, columns) or (rows,), with the depth as second axis if there is one."""
         return self.kernels[position].profile(t if self.statistic.depth == 1 else t[:, self.planes[position]])
 
-    def basis(self, bound: float, exact: bool = False, depth: int = 0) -> Basis:
-        """The basis for training: `bound` is the largest statistic, `exact` asks for formulas, `depth` is the stack's."""
+    def basis(self, bound: float, exact: bool = False) -> Basis:
+        """The basis for training: `bound` is the largest statistic, `exact` asks for formulas."""
         if isinstance(self.statistic, Matrices):
-            return StackBasis([kernel.index for kernel in self.kernels], depth)
+            return StackBasis([kernel.index for kernel in self.kernels])
         profiles = [kernel.profile for kernel in self.kernels]
         powers = [kernel.powers() for kernel in self.kernels]
         if self.statistic.block_of_its_own:

@@ -24,6 +24,8 @@ from .compiled import COLUMNS, LANES, TILE
 FLUSH = 256
 # Rows of one side that stay in the cache while the other side streams by, for statistics without a matrix product.
 FEATURE_TILE = 16
+# Rows and columns of a tile of ready-made matrices that is compared with its mirror image.
+PAIR_TILE = 16
 
 
 @intrinsic
@@ -214,14 +216,59 @@ def accumulate_powers(stat, slots, weights, exponents, inverse_scale, out, start
                 out[i, r] += value
 
 
-def accumulate_stack(stack, columns, weights, out, start, stop):
-    """out[i, m] += sum_k weights[k] * stack[i, columns[k], m] for start <= i < stop: ready-made kernel matrices."""
+def accumulate_stack(stack, rows, columns, matrices, weights, out, start, stop):
+    """out[i, r] += sum_k weights[k] * stack[rows[i], columns[k], matrices[r]] for start <= i < stop: ready-made kernel matrices.
+
+    As many matrices as there are must be all of them in their order: they are read as one vector.
+    """
     for i in range(start, stop):
+        row = rows[i]
         for k in range(columns.shape[0]):
             j = columns[k]
             weight = weights[k]
-            for m in range(stack.shape[2]):
-                out[i, m] += weight * stack[i, j, m]
+            if matrices.shape[0] == stack.shape[2]:
+                for m in range(stack.shape[2]):
+                    out[i, m] += weight * stack[row, j, m]
+            else:
+                for r in range(matrices.shape[0]):
+                    out[i, r] += weight * stack[row, j, matrices[r]]
+
+
+def combine_stack(stack, rows, columns, matrices, weights, out, start, stop):
+    """out[i, j] = sum_r weights[r] * stack[rows[i], columns[j], matrices[r]] for start <= i < stop; matrices as above."""
+    for i in range(start, stop):
+        row = rows[i]
+        for j in range(columns.shape[0]):
+            column = columns[j]
+            total = 0.0
+            if matrices.shape[0] == stack.shape[2]:
+                for m in range(stack.shape[2]):
+                    total += weights[m] * stack[row, column, m]
+            else:
+                for r in range(matrices.shape[0]):
+                    total += weights[r] * stack[row, column, matrices[r]]
+            out[i, j] = total
+
+
+def survey_stack(stack, roots, largest, asymmetry, excess, start, stop):
+    """Largest values over start <= i < stop and j <= i, for every m, of what square matrices are judged by.
+
+    largest : |K_ij|. asymmetry : |K_ij - K_ji|. excess : |K_ij| - roots[i] roots[j].
+    """
+    for first in range(start, stop, PAIR_TILE):
+        last = _smaller(first + PAIR_TILE, stop)
+        for left in range(0, last, PAIR_TILE):  # a tile and its mirror image stay in the cache
+            for i in range(first, last):
+                for j in range(left, _smaller(left + PAIR_TILE, i + 1)):
+                    for m in range(stack.shape[2]):
+                        here = abs(stack[i, j, m])
+                        there = abs(stack[j, i, m])
+                        apart = abs(stack[i, j, m] - stack[j, i, m])
+                        size = here if here > there else there
+                        over = size - roots[i, m] * roots[j, m]
+                        largest[m] = size if size > largest[m] else largest[m]
+                        asymmetry[m] = apart if apart > asymmetry[m] else asymmetry[m]
+                        excess[m] = over if over > excess[m] else excess[m]
 
 
 def l1_distances(A, B, out):

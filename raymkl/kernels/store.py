@@ -322,8 +322,8 @@ class StoreRows:
             raise ValueError("rows of a kernel store can only be taken in one piece")
         return StoreRows(self.store, self.start + start, self.start + max(stop, start))
 
-    def add_columns(self, ids: np.ndarray, weights: np.ndarray, out: np.ndarray, start: int, stop: int) -> None:
-        """out[i, m] += sum_k weights[k] K[i, ids[k], m] for own rows start <= i < stop; out : (own rows, M).
+    def add_columns(self, ids: np.ndarray, matrices: np.ndarray, weights: np.ndarray, out: np.ndarray, start: int, stop: int) -> None:
+        """out[i, r] += sum_k weights[k] K[i, ids[k], matrices[r]] for own rows start <= i < stop; out : (own rows, R).
 
         Kernels are symmetric, so a column is read as a row of the store, whose bytes lie together.
         """
@@ -332,7 +332,7 @@ class StoreRows:
         for first in range(0, len(ids), step):
             part = slice(first, first + step)
             values = self.store.row_segments(ids[part], self.start + start, self.start + stop)
-            out[start:stop] += (weights[part].astype(values.dtype) @ values.reshape(len(values), -1)).reshape(-1, depth)
+            out[start:stop] += (weights[part].astype(values.dtype) @ values.reshape(len(values), -1)).reshape(-1, depth)[:, matrices]
 
     def entries(self, ids: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """(len(ids), len(columns), M) entries of rows given by their number in the store."""

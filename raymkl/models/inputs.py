@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import validate_data
 
+from ..engine.plan import free_memory
 from ..kernels.base import Kernel, check_non_negative
 from ..kernels.formulas import Precomputed
 from ..kernels.sequences import looks_like_strings, select_strings
@@ -19,6 +21,10 @@ from . import row_sources
 
 # Symmetry of ready-made matrices is checked to this part of their largest entry (float32 matrices are welcome).
 SYMMETRY = 1e-5
+# Entries may be larger than their diagonal entries allow by this part of the largest entry.
+DIAGONAL = 1e-3
+# Rows of ready-made matrices that are looked at together.
+BLOCK = 256
 # Rows of a kernel store that are checked.
 STORE_SAMPLE = 200
 # Random quadratic forms per matrix, and how negative they may be relative to the trace.
@@ -161,6 +167,9 @@ def precomputed_stack(X: Any, square: bool) -> np.ndarray | StoreRows:
     if not np.isfinite(stack).all():
         place = np.argwhere(~np.isfinite(stack))[0]
         raise ValueError(f"X contains NaN or infinity: kernel {place[2]}, entry ({place[0]}, {place[1]})")
+    if square and not stack.flags.c_contiguous and stack.nbytes <= free_memory() // 2:
+        # A stack that was made of (M, n, n) by moving an axis: training reads the M values of a pair together, again and again.
+        stack = np.ascontiguousarray(stack)
     return stack
 
 
@@ -173,17 +182,15 @@ def check_kernel_stack(stack: np.ndarray, where: str = "X") -> None:
         some = np.unique(np.linspace(0, len(stack) - 1, min(len(stack), STORE_SAMPLE)).astype(int))
         stack = stack.entries(some, some)
     n = len(stack)
-    blocks = [slice(start, start + 256) for start in range(0, n, 256)]  # temporary copies of a block, never of the whole
-    largest = np.max([np.abs(stack[rows]).max(axis=(0, 1)) for rows in blocks], axis=0).astype(np.float64)
-    for rows in blocks:
-        difference = np.abs(stack[rows] - np.swapaxes(stack[:, rows], 0, 1)).max(axis=(0, 1))
-        bad = np.flatnonzero(difference > SYMMETRY * largest)
-        if len(bad):
-            raise ValueError(
-                f"kernel {bad[0]} of {where} is not symmetric: entries differ from their mirror image by {difference[bad[0]]:.3g}"
-            )
+    blocks = [slice(start, start + BLOCK) for start in range(0, n, BLOCK)]  # temporary copies of a block, never of the whole
     diagonal = stack[np.arange(n), np.arange(n)].astype(np.float64)
-    _check_against_diagonal(stack, diagonal, largest, where)
+    largest, asymmetry, excess = _survey(stack, np.sqrt(np.maximum(diagonal, 0.0)))
+    bad = np.flatnonzero(asymmetry > SYMMETRY * largest)
+    if len(bad):
+        raise ValueError(f"kernel {bad[0]} of {where} is not symmetric: entries differ from their mirror image by {asymmetry[bad[0]]:.3g}")
+    bad = np.flatnonzero(excess > DIAGONAL * largest)
+    if len(bad):
+        _name_excess(stack, int(bad[0]), diagonal, largest, where)
     trace = diagonal.sum(axis=0)
     low = diagonal.min(axis=0)
     bad = np.flatnonzero(low < -DEFINITENESS * np.maximum(largest, 1e-300))
@@ -200,18 +207,28 @@ def check_kernel_stack(stack: np.ndarray, where: str = "X") -> None:
         )
 
 
-def _check_against_diagonal(stack: np.ndarray, diagonal: np.ndarray, largest: np.ndarray, where: str) -> None:
-    """|k(i, j)| <= sqrt(k(i, i) k(j, j)) holds for every positive semi-definite matrix."""
-    roots = np.sqrt(np.maximum(diagonal, 0.0))
-    for start in range(0, len(stack), 256):
-        excess = np.abs(stack[start : start + 256]) - roots[start : start + 256, None] * roots[None]
-        bad = np.argwhere(excess > 1e-3 * largest)
-        if len(bad):
-            i, j, m = bad[0]
-            raise ValueError(
-                f"kernel {m} of {where} is not positive semi-definite: entry ({start + i}, {j}) is {stack[start + i, j, m]:.6g}, more than "
-                f"its diagonal entries {diagonal[start + i, m]:.6g} and {diagonal[j, m]:.6g} allow"
-            )
+def _survey(stack: np.ndarray, roots: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Per matrix the largest |K_ij|, |K_ij - K_ji| and |K_ij| - roots_i roots_j, (M,) each. roots : (n, M)."""
+    from ..kernels.compiled import survey_stack
+
+    def look(start: int) -> np.ndarray:
+        found = np.zeros((3, stack.shape[2]))
+        found[2] = -np.inf
+        survey_stack(stack, roots, *found, start, min(start + BLOCK, len(stack)))
+        return found
+
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        return tuple(np.max(list(threads.map(look, range(0, len(stack), BLOCK))), axis=0))
+
+
+def _name_excess(stack: np.ndarray, m: int, diagonal: np.ndarray, largest: np.ndarray, where: str) -> None:
+    """Raise ValueError for a matrix that breaks |k(i, j)| <= sqrt(k(i, i) k(j, j)), which holds for all positive semi-definite ones."""
+    roots = np.sqrt(np.maximum(diagonal[:, m], 0.0))
+    i, j = np.argwhere(np.abs(stack[:, :, m]) - np.outer(roots, roots) > DIAGONAL * largest[m])[0]
+    raise ValueError(
+        f"kernel {m} of {where} is not positive semi-definite: entry ({i}, {j}) is {stack[i, j, m]:.6g}, more than "
+        f"its diagonal entries {diagonal[i, m]:.6g} and {diagonal[j, m]:.6g} allow"
+    )
 
 
 def matrices_of(X: Any, kernels: list[Kernel], square: bool) -> dict:

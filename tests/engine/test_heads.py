@@ -307,7 +307,7 @@ def test_the_shared_square_holds_what_every_head_would_compute(dtype):
     with Run(problem=problem) as coordinator:
         coordinator.open(2)
         coordinator._entering(np.arange(N), None)
-        arguments = (problem, coordinator.bases, coordinator.centers, coordinator.store, coordinator.threads, coordinator._stack_rows)
+        arguments = (problem, coordinator.bases, coordinator.centers, coordinator.store, coordinator.threads, coordinator._ask_stacks)
         shared, own = WorkingBlocks(*arguments), WorkingBlocks(*arguments)
         shared.share(2)
         assert shared.square is not None and own.square is None

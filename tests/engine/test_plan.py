@@ -14,7 +14,7 @@ from raymkl.engine.plan import free_memory, plan
 from raymkl.kernels import Linear, rbf
 from tests.reference import apart, noisy_problem
 
-SITUATION = {"shard_rows": 5_000, "n_rows": 20_000, "item": 8, "rank": 20, "n_heads": 1, "depth": 0, "n_shards": 4}
+SITUATION = {"shard_rows": 5_000, "n_rows": 20_000, "item": 8, "rank": 20, "n_heads": 1, "stored_depth": 0, "n_shards": 4}
 
 
 def least_of(situation):
@@ -44,7 +44,7 @@ def test_budgets_are_kept(shard_rows, shards, item, rank, n_heads, factor):
         "item": item,
         "rank": rank,
         "n_heads": n_heads,
-        "depth": 0,
+        "stored_depth": 0,
         "n_shards": shards,
     }
     budget = int(least_of(situation) * factor) + 1
@@ -89,11 +89,12 @@ def test_few_rows(n_rows):
     assert 1 <= chosen.new <= chosen.working_set
 
 
-def test_matrices_need_no_cache_but_small_working_sets():
-    """All M entries of every pair of a working set travel, so deep stacks get fewer rows per working set."""
+def test_stored_matrices_need_no_cache_but_small_working_sets():
+    """All M entries of every pair of a working set are read, so deep stores get fewer rows per working set."""
     sizes = [plan(1000, 4000, 0, depth, 1, depth, None, 4).working_set for depth in (1, 100, 1000, 10_000)]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[-1] < sizes[0]
+    assert plan(1000, 4000, 0, 1000, 1, 0, None, 4).working_set == sizes[0]  # in memory, nothing is copied
 
 
 # -- a fit within a budget ----------------------------------------------------------------------------------------------

@@ -158,7 +158,7 @@ def test_a_shard_lost_at_the_first_and_the_last_call_of_every_method(name):
     """At the first call before the work, at the last one after it; in rounds both."""
     for method, count in Calm.of(name)[5].items():
         # Only the owner of a row is asked for it.
-        shards = (0, 1, 2) if method in ("fetch", "stack_rows") else (count % SHARDS,)
+        shards = (0, 1, 2) if method in ("fetch", "stack_hessian", "stack_change") else (count % SHARDS,)
         moments = [(1, False), (count, True)] + ([(1, True), (count, False)] if method == "advance" else [])
         for number, worked in moments:
             assert disturbed(name, [Fault(method, number, shards, worked)]).deaths, (method, number, worked)
@@ -213,8 +213,8 @@ def test_the_same_shard_again_and_again():
     assert len(pool.deaths) >= rounds / 2
 
 
-METHODS = ("moments", "prepare", "open", "diagonals", "load", "add_heads", "advance", "f_of", "matrix_sums", "stack_rows", "fetch")
-METHODS += ("enter", "resume", "rebuild")
+METHODS = ("moments", "prepare", "open", "diagonals", "load", "add_heads", "advance", "f_of", "matrix_sums", "fetch")
+METHODS += ("stack_hessian", "stack_change", "enter", "resume", "rebuild")
 FAULTS = st.builds(
     Fault,
     st.one_of(st.just("advance"), st.sampled_from(METHODS)),

@@ -245,14 +245,23 @@ def test_powers_keep_only_those_that_occur():
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_stack_of_matrices(dtype):
     stack = rng.normal(size=(N_ROWS, 30, 3)).astype(dtype)
-    basis = StackBasis([2, 0, 2], depth=3)
+    basis = StackBasis([2, 0, 2])
+    assert basis.rank == 2
     slots, weights = rng.permutation(30)[:11], rng.normal(size=11)
     out = accumulated(basis, stack, slots, weights, 20, 100)
     expected = np.stack([stack[20:100, slots, m].astype(float) @ weights for m in (2, 0, 2)], axis=1)
     np.testing.assert_allclose(out[20:100] @ basis.coefficients.T, expected, atol=1e-12)
     assert not out[:20].any() and not out[100:].any()
-    matrix = basis.matrix(stack, np.array([1.0, 0.0, -2.0]))
+    matrix = basis.matrix(stack, np.array([1.0, -2.0]))
     np.testing.assert_allclose(matrix, stack[:, :, 0] - 2.0 * stack[:, :, 2], atol=1e-5)
+
+
+@pytest.mark.parametrize("index", [[0, 1, 2], [2, 1, 0, 1], [1]], ids=str)
+def test_some_and_all_matrices_of_a_stack(index):
+    stack, slots, weights = rng.normal(size=(N_ROWS, 30, 3)), rng.permutation(30)[:7], rng.normal(size=7)
+    basis = StackBasis(index)
+    expected = np.stack([stack[:, slots, m] @ weights for m in index], axis=1)
+    np.testing.assert_allclose(accumulated(basis, stack, slots, weights) @ basis.coefficients.T, expected, atol=1e-12)
 
 
 def test_the_base_class_says_what_is_missing():

@@ -109,10 +109,34 @@ def test_loops_over_columns_equal_numpy(dtype):
     expected[:3] = 0
     np.testing.assert_allclose(out, expected, atol=1e-12)
     stack, sums = rng.normal(size=(n, n, depth)).astype(dtype), np.zeros((n, depth))
-    compiled.accumulate_stack(stack, slots, weights, sums, 0, n - 2)
-    expected = np.einsum("k,ikm->im", weights, stack[:, slots].astype(float))
-    expected[n - 2 :] = 0
-    np.testing.assert_allclose(sums, expected, atol=1e-12)
+    rows = rng.permutation(n)[: n - 5]
+    compiled.accumulate_stack(stack, rows, slots, np.arange(depth), weights, sums, 0, n - 8)
+    expected = np.einsum("k,ikm->im", weights, stack[rows][:, slots].astype(float))
+    np.testing.assert_allclose(sums[: n - 8], expected[: n - 8], atol=1e-12)
+    np.testing.assert_array_equal(sums[n - 8 :], 0)
+    combined, mixture = np.zeros((len(rows), k)), rng.normal(size=depth)
+    compiled.combine_stack(stack, rows, slots, np.arange(depth), mixture, combined, 2, len(rows))
+    np.testing.assert_allclose(combined[2:], (stack[rows][:, slots].astype(float) @ mixture)[2:], atol=1e-12)
+    np.testing.assert_array_equal(combined[:2], 0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n, depth", [(1, 1), (15, 3), (33, 1), (50, 20)])
+def test_survey_of_matrices_equals_numpy(dtype, n, depth):
+    rng = rng_of()
+    stack, roots = rng.normal(size=(n, n, depth)).astype(dtype), rng.random((n, depth))
+    for start, stop in ((0, n), (n // 3, n), (n // 2, n // 2)):
+        found = np.full((3, depth), -1.0)
+        compiled.survey_stack(stack, roots, *found, start, stop)
+        pairs = [(i, j) for i in range(start, stop) for j in range(i + 1)]
+        here, there = (np.array([stack[pair] for pair in chosen]) for chosen in (pairs, [pair[::-1] for pair in pairs]))
+        if pairs:
+            size = np.maximum(np.abs(here), np.abs(there))
+            over = size - np.array([roots[i] * roots[j] for i, j in pairs])
+            expected = [np.maximum(values.max(axis=0), -1.0) for values in (size, np.abs(here - there), over)]
+            np.testing.assert_allclose(found, expected, rtol=1e-6)
+        else:
+            np.testing.assert_array_equal(found, -1.0)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -83,7 +83,7 @@ def test_families_partition_the_entries(choice):
 )
 def test_choice_of_basis(kernels, exact, kind):
     (family,) = group(kernels)
-    basis = family.basis(10.0, exact=exact, depth=2)
+    basis = family.basis(10.0, exact=exact)
     assert type(basis) is kind and len(basis.coefficients) == len(kernels)
 
 
@@ -104,7 +104,9 @@ def test_bases_give_back_the_kernel_matrices(kernels, exact):
 
 def test_basis_of_ready_made_matrices_follows_the_index():
     (family,) = group([Precomputed(index=2), Precomputed(index=0)])
-    np.testing.assert_array_equal(family.basis(1.0, depth=3).coefficients, [[0, 0, 1], [1, 0, 0]])
+    basis = family.basis(1.0)
+    np.testing.assert_array_equal(basis.coefficients, [[0, 1], [1, 0]])
+    np.testing.assert_array_equal(basis.matrices, [0, 2])
 
 
 BANKS = {
