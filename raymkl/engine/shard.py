@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ..kernels.basis import Basis
+from ..kernels.basis import Basis, StackBasis
 from ..kernels.families import NO_GATE
 from ..kernels.sparse import is_sparse
 from ..kernels.statistics import Matrices, SquaredDistance
@@ -27,6 +27,7 @@ from ..optim.working_set import evenly_spaced, violators
 from .messages import Head, HeadReply, HeadRequest, Problem, RoundReply, RoundRequest
 from .parallel import RowThreads
 from .rows import from_block, take
+from .shard_stacks import ShardStacks
 
 # Rows that are summed at a time; they are in the processor's cache for both sums.
 SUMMED_ROWS = 256
@@ -63,8 +64,7 @@ class Shard:
         self.boxes: dict[int, _Box] = {}
         self.G: dict[int, list[np.ndarray]] = {}
         self.sent = np.zeros(self.n, bool)
-        self.stack_buffers: dict[int, np.ndarray] = {}
-        self.stored_block: tuple | None = None
+        self.stacks = ShardStacks(first, self.n, self.threads)
         self.last_reply: RoundReply | None = None
         self.scratch: dict[str, Any] = {}  # what functions that run here (see `apply`) keep between calls
 
@@ -156,6 +156,7 @@ class Shard:
         self.drop_heads(request.drop)
         self._enter(request)
         replies = [self._advance_head(part) for part in request.heads]
+        self.stacks.forget()
         wanted = [np.concatenate([reply.grow, reply.shrink]) for reply in replies]
         local = self._distinct(*(ids - self.first for ids in wanted))
         local = local[~self.sent[local]]
@@ -220,7 +221,9 @@ class Shard:
                     weights = weights * self.problem.gates[part.columns, family.gate]
                     live = np.flatnonzero(weights)  # a kernel whose gate is zero for an example is not evaluated for it
                     weights, places = weights[live], places[live]
-                if len(places):
+                if len(places) and isinstance(basis, StackBasis) and isinstance(block, np.ndarray):
+                    self.stacks.add(self.family_statistic[f], block, places, basis.matrices, weights, self.G[h][f])
+                elif len(places):
                     self._accumulate(basis, block, places, weights, self.G[h][f])
         f_values = np.zeros(self.n)
         quadratic = []
@@ -321,46 +324,13 @@ class Shard:
         movable = {view: array for view, array in self.rows.items() if self._travels(view)}
         return take(movable, ids - self.first)
 
-    def stack_hessian(self, s: int, ids: np.ndarray, columns: np.ndarray, matrices: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """(own ids, columns) of the sum of some ready-made matrices with the given weights, (R,) both."""
-        from ..kernels.compiled import combine_stack
+    def stack_hessian(self, s: int, *arguments: np.ndarray) -> np.ndarray:
+        """Own rows of a combination of ready-made matrices, see `ShardStacks.hessian`."""
+        return self.stacks.hessian(s, self.prepared[s].array, *arguments)
 
-        stack, rows, places = self._stack_places(s, ids, columns)
-        size = len(rows) * len(places)
-        if s not in self.stack_buffers or self.stack_buffers[s].size < size:
-            self.stack_buffers[s] = np.empty(size)  # fresh pages in every round would cost more than filling them
-        out = self.stack_buffers[s][:size].reshape(len(rows), len(places))
-        self.threads.split(
-            len(rows),
-            lambda start, stop: combine_stack(stack, rows, places, matrices, weights, out, start, stop),
-            cost=float(size) * len(weights),
-        )
-        return out
-
-    def stack_change(self, s: int, ids: np.ndarray, columns: np.ndarray, matrices: np.ndarray, delta: np.ndarray) -> np.ndarray:
-        """(own ids, R) sum_k delta[k] K[i, columns[k]] of some ready-made matrices."""
-        from ..kernels.compiled import accumulate_stack
-
-        stack, rows, places = self._stack_places(s, ids, columns)
-        changed = np.flatnonzero(delta)
-        places, delta, out = places[changed], delta[changed], np.zeros((len(rows), len(matrices)))
-        self.threads.split(
-            len(rows),
-            lambda start, stop: accumulate_stack(stack, rows, places, matrices, delta, out, start, stop),
-            cost=float(out.size) * len(changed),
-        )
-        return out
-
-    def _stack_places(self, s: int, ids: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """A stack (rows, columns, M) in memory and where the given ones are in it. Of a store it is the block that was read last."""
-        stack = self.prepared[s].array
-        if not isinstance(stack, StoreRows):
-            return stack, ids - self.first, np.array(columns)
-        known = self.stored_block
-        if known is None or known[0] != s or not (np.array_equal(known[1], ids) and np.array_equal(known[2], columns)):
-            self.stored_block = known = None  # before the next one is read
-            self.stored_block = known = (s, np.array(ids), np.array(columns), stack.entries(ids, columns))
-        return known[3], np.arange(len(ids)), np.arange(len(columns))
+    def stack_change(self, s: int, *arguments: np.ndarray) -> np.ndarray:
+        """Own rows of the products of ready-made matrices with a change, see `ShardStacks.change`."""
+        return self.stacks.change(s, self.prepared[s].array, *arguments)
 
     def _stack_diagonal(self, s: int) -> np.ndarray:
         """(own rows, M) diagonal entries of ready-made matrices."""

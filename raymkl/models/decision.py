@@ -11,13 +11,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from ..engine.rows import take
 from ..kernels.base import Kernel, row_centers
+from ..kernels.basis import StackBasis
 from ..kernels.families import NO_GATE, Family, group
 from ..kernels.statistics import Matrices, Statistic
 
@@ -119,6 +119,8 @@ class _Part:
         self.sparse = family.gate != NO_GATE and len(self.columns) < SPARSE * coefficients.shape[1]
         if side is not None:
             self.functions = [family.combined(w, side.bound, tabulated) for w in weights[self.heads]]
+        else:
+            self.basis = StackBasis([kernel.index for kernel in family.kernels])
 
     def __call__(self, rows: dict, stat: np.ndarray | None) -> np.ndarray:
         """(n, H) for one block of rows, whose statistics are `stat`."""
@@ -129,13 +131,16 @@ class _Part:
         stat = None if self.side is None else self.side.pairs(rows, self.columns)
         return self._sums(rows, stat, self.coefficients[:, self.columns], self.columns)
 
-    def _sums(self, rows: dict, stat: np.ndarray | None, coefficients: np.ndarray, columns: Any = slice(None)) -> np.ndarray:
+    def _sums(self, rows: dict, stat: np.ndarray | None, coefficients: np.ndarray, columns: np.ndarray | None = None) -> np.ndarray:
         total = np.zeros((next(iter(rows.values())).shape[0], len(self.weights)))
-        index = [kernel.index for kernel in self.family.kernels] if self.side is None else []
+        if self.side is None:
+            stack = np.ascontiguousarray(rows[self.family.statistic.view])
+            columns = np.arange(stack.shape[1]) if columns is None else columns
+            for position, h in enumerate(self.heads):
+                sums = np.zeros((len(stack), self.basis.rank))
+                self.basis.accumulate(stack, columns, coefficients[position], sums, 0, len(stack))
+                total[:, h] = sums @ (self.weights[h] @ self.basis.coefficients)
+            return total
         for position, h in enumerate(self.heads):
-            if self.side is None:
-                values = rows[self.family.statistic.view][:, columns][:, :, index] @ self.weights[h]
-            else:
-                values = self.functions[position](stat)
-            total[:, h] = values @ coefficients[position]
+            total[:, h] = self.functions[position](stat) @ coefficients[position]
         return total

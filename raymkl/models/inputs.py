@@ -25,6 +25,8 @@ SYMMETRY = 1e-5
 DIAGONAL = 1e-3
 # Rows of ready-made matrices that are looked at together.
 BLOCK = 256
+# Bytes whose finiteness is checked at a time.
+CHECKED_BYTES = 2**22
 # Rows of a kernel store that are checked.
 STORE_SAMPLE = 200
 # Random quadratic forms per matrix, and how negative they may be relative to the trace.
@@ -136,11 +138,27 @@ def _numeric(array: Any, key: Any) -> Any:
         array = array.astype(np.float64)
     if array.ndim >= 2 and array.shape[1] == 0:
         raise ValueError(f"{where} has 0 feature(s) (shape={array.shape}) while a minimum of 1 is required.")
-    finite = np.isfinite(array)
-    if not finite.all():
-        place = np.argwhere(~finite)[0]
-        _complain(array[tuple(place)], where, int(place[0]), int(place[1]) if len(place) > 1 else 0)
+    place = _first_not_finite(array)
+    if place is not None:
+        _complain(array[place], where, place[0], place[1] if len(place) > 1 else 0)
     return array
+
+
+def _first_not_finite(array: np.ndarray) -> tuple[int, ...] | None:
+    """Where the first NaN or infinite entry of an array is, or None."""
+    step = max(1, CHECKED_BYTES * len(array) // max(array.nbytes, 1))
+    for start in range(0, len(array), step):
+        part = array[start : start + step]
+        if part.flags.c_contiguous:
+            with np.errstate(over="ignore", invalid="ignore"):
+                # One pass of BLAS and nothing written; a sum of squares is finite only if all are (very large ones are looked at below).
+                if np.isfinite(np.dot(part.reshape(-1), part.reshape(-1))):
+                    continue
+        finite = np.isfinite(part)
+        if not finite.all():
+            first, *others = np.argwhere(~finite)[0].tolist()
+            return (start + first, *others)
+    return None
 
 
 def _complain(value: float, where: str, row: int, column: int) -> None:
@@ -164,8 +182,8 @@ def precomputed_stack(X: Any, square: bool) -> np.ndarray | StoreRows:
         raise ValueError(f'kernels="precomputed" takes X of shape {wanted}, got shape {np.shape(X)}')
     if stack.dtype not in (np.float32, np.float64):
         stack = stack.astype(np.float64)
-    if not np.isfinite(stack).all():
-        place = np.argwhere(~np.isfinite(stack))[0]
+    place = _first_not_finite(stack)
+    if place is not None:
         raise ValueError(f"X contains NaN or infinity: kernel {place[2]}, entry ({place[0]}, {place[1]})")
     if square and not stack.flags.c_contiguous and stack.nbytes <= free_memory() // 2:
         # A stack that was made of (M, n, n) by moving an axis: training reads the M values of a pair together, again and again.
@@ -182,7 +200,6 @@ def check_kernel_stack(stack: np.ndarray, where: str = "X") -> None:
         some = np.unique(np.linspace(0, len(stack) - 1, min(len(stack), STORE_SAMPLE)).astype(int))
         stack = stack.entries(some, some)
     n = len(stack)
-    blocks = [slice(start, start + BLOCK) for start in range(0, n, BLOCK)]  # temporary copies of a block, never of the whole
     diagonal = stack[np.arange(n), np.arange(n)].astype(np.float64)
     largest, asymmetry, excess = _survey(stack, np.sqrt(np.maximum(diagonal, 0.0)))
     bad = np.flatnonzero(asymmetry > SYMMETRY * largest)
@@ -197,6 +214,7 @@ def check_kernel_stack(stack: np.ndarray, where: str = "X") -> None:
     if len(bad):
         raise ValueError(f"kernel {bad[0]} of {where} is not positive semi-definite: its diagonal has an entry {low[bad[0]]:.6g}")
     forms = np.random.default_rng(0).normal(size=(FORMS, n))
+    blocks = [slice(None)] if stack.flags.c_contiguous else [slice(start, start + BLOCK) for start in range(0, n, BLOCK)]  # else a copy
     values = sum(
         np.einsum("fjm,fj->fm", np.tensordot(forms[:, rows].astype(stack.dtype), stack[rows], axes=(1, 0)), forms) for rows in blocks
     )
