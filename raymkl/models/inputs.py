@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import validate_data
+from threadpoolctl import threadpool_limits
 
 from ..engine.plan import free_memory
 from ..kernels.base import Kernel, check_non_negative
@@ -213,11 +214,7 @@ def check_kernel_stack(stack: np.ndarray, where: str = "X") -> None:
     bad = np.flatnonzero(low < -DEFINITENESS * np.maximum(largest, 1e-300))
     if len(bad):
         raise ValueError(f"kernel {bad[0]} of {where} is not positive semi-definite: its diagonal has an entry {low[bad[0]]:.6g}")
-    forms = np.random.default_rng(0).normal(size=(FORMS, n))
-    blocks = [slice(None)] if stack.flags.c_contiguous else [slice(start, start + BLOCK) for start in range(0, n, BLOCK)]  # else a copy
-    values = sum(
-        np.einsum("fjm,fj->fm", np.tensordot(forms[:, rows].astype(stack.dtype), stack[rows], axes=(1, 0)), forms) for rows in blocks
-    )
+    values = _quadratic_forms(stack, np.random.default_rng(0).normal(size=(FORMS, n)))
     bad = np.argwhere(values < -DEFINITENESS * n * np.maximum(np.abs(trace), largest)[None] / np.sqrt(n))
     if len(bad):
         raise ValueError(
@@ -237,6 +234,21 @@ def _survey(stack: np.ndarray, roots: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         return tuple(np.max(list(threads.map(look, range(0, len(stack), BLOCK))), axis=0))
+
+
+def _quadratic_forms(stack: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """(F, M) values v' K_m v of symmetric matrices. vectors : (F, n)."""
+    # In float64, also because float32 values near zero are denormal numbers, which BLAS is five times slower with.
+    n, step = len(stack), max(1, CHECKED_BYTES // max(8 * stack[0].size, 1))
+
+    def part(start: int) -> np.ndarray:
+        rows = slice(start, min(start + step, n))
+        block = stack[rows, : rows.stop].astype(np.float64, copy=False)
+        products = 2.0 * (vectors[:, :start] @ block[:, :start]) + vectors[:, rows] @ block[:, start:]  # what is left of it counts twice
+        return np.einsum("fi,ifm->fm", vectors[:, rows], products)
+
+    with threadpool_limits(1), ThreadPoolExecutor(os.cpu_count()) as threads:
+        return sum(threads.map(part, range(0, n, step)))
 
 
 def _name_excess(stack: np.ndarray, m: int, diagonal: np.ndarray, largest: np.ndarray, where: str) -> None:

@@ -6,6 +6,7 @@ import scipy.sparse as sp
 
 from raymkl import MKLClassifier
 from raymkl.kernels import RBF, Linear, Precomputed
+from raymkl.models import inputs
 from tests.models.test_errors import fails
 from tests.reference import gram, noisy_problem
 
@@ -115,3 +116,47 @@ def test_a_stack_of_prediction_that_has_nan():
     bad = K[:10].copy()
     bad[2, 3, 1] = np.nan
     fails(["nan", "kernel 1"], lambda: fit(K).predict(bad))
+
+
+@pytest.mark.parametrize("value, word", [(np.nan, "nan"), (np.inf, "infinity")])
+@pytest.mark.parametrize("place", [(0, 0, 0), (59, 59, 1), (31, 7, 1)], ids=str)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("moved", [False, True])
+def test_entries_that_are_not_finite_are_named(value, word, place, dtype, moved, monkeypatch):
+    monkeypatch.setattr(inputs, "CHECKED_BYTES", 5000)  # several portions
+    bad = K.astype(dtype)
+    bad[place] = value
+    bad = np.moveaxis(np.ascontiguousarray(np.moveaxis(bad, 2, 0)), 0, 2) if moved else bad
+    fails([word, f"kernel {place[2]}", f"({place[0]}, {place[1]})"], lambda: fit(bad))
+
+
+def test_very_large_entries_are_finite():
+    """Their squares are not."""
+    large = np.full((3, 4), 1e200)
+    assert inputs._first_not_finite(large) is None
+    large[2, 1] = -np.inf
+    assert inputs._first_not_finite(large) == (2, 1)
+    assert inputs._first_not_finite(np.empty((0, 3))) is None and inputs._first_not_finite(np.full(3, np.nan)) == (0,)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("portion", [1, 3000, 2**22])
+def test_quadratic_forms_equal_numpy(dtype, portion, monkeypatch):
+    monkeypatch.setattr(inputs, "CHECKED_BYTES", portion)
+    stack, vectors = K.astype(dtype), np.random.default_rng(0).normal(size=(3, 60))
+    expected = np.einsum("fi,ijm,fj->fm", vectors, stack.astype(float), vectors)
+    np.testing.assert_allclose(inputs._quadratic_forms(stack, vectors), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("room", [True, False])
+def test_a_stack_with_its_axes_moved(room, monkeypatch):
+    """Copied where there is memory for it, else read as it lies; the model is the same."""
+    monkeypatch.setattr(inputs, "free_memory", lambda: 10**9 if room else 0)
+    moved = np.moveaxis(np.ascontiguousarray(np.moveaxis(K, 2, 0)), 0, 2)
+    assert inputs.precomputed_stack(moved, square=True).flags.c_contiguous == room
+    one, other = fit(K), fit(moved)
+    np.testing.assert_allclose(one.decision_function(K), other.decision_function(moved), atol=1e-9)
+    bad = moved.copy(order="K")
+    bad[3, 5, 1] += 1.0
+    assert not bad.flags.c_contiguous
+    fails(["kernel 1", "symmetric"], lambda: fit(bad))
