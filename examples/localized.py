@@ -19,7 +19,8 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-from benchmarks.common import Table, plot, timed
+from benchmarks.charts import plot
+from benchmarks.common import Table, timed
 from scipy.stats import ttest_rel
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import train_test_split

@@ -17,7 +17,8 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from benchmarks.common import ENVIRONMENT, Digits, cpus_for, fifty_widths, machine, plot, ray_cluster, read_npz, timed, warm_up
+from benchmarks.charts import plot
+from benchmarks.common import ENVIRONMENT, Digits, cpus_for, fifty_widths, machine, ray_cluster, read_npz, timed, warm_up
 
 from raymkl import MKLClassifier, RayParams
 

@@ -15,7 +15,8 @@ import os
 from pathlib import Path
 
 import numpy as np
-from benchmarks.common import ARRAYS, ENVIRONMENT, MemoryWatch, machine, plot, scaled, timed, warm_up
+from benchmarks.charts import plot
+from benchmarks.common import ARRAYS, ENVIRONMENT, MemoryWatch, machine, scaled, timed, warm_up
 
 from raymkl import MKLClassifier, RayParams, kernels, metrics
 

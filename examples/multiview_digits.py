@@ -14,7 +14,8 @@ import csv
 from pathlib import Path
 
 import numpy as np
-from benchmarks.common import machine, plot, timed
+from benchmarks.charts import plot
+from benchmarks.common import machine, timed
 from sklearn.model_selection import train_test_split
 
 from raymkl import MKLClassifier, kernels

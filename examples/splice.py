@@ -24,7 +24,8 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
-from benchmarks.common import machine, plot
+from benchmarks.charts import plot
+from benchmarks.common import machine
 from resumable import Results, norm, same_settings
 from scipy.stats import ttest_rel
 from sklearn.exceptions import ConvergenceWarning

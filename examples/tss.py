@@ -24,7 +24,8 @@ import time
 from pathlib import Path
 
 import numpy as np
-from benchmarks.common import machine, plot
+from benchmarks.charts import plot
+from benchmarks.common import machine
 from resumable import Results, name_of, norm, same_settings
 
 import raymkl

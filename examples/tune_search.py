@@ -14,7 +14,8 @@ import json
 from pathlib import Path
 
 import numpy as np
-from benchmarks.common import machine, plot, ray_cluster, timed
+from benchmarks.charts import plot
+from benchmarks.common import machine, ray_cluster, timed
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 

@@ -54,8 +54,8 @@ class Problem:
 
     views : view keys, in the order of the columns of a row block. families : entries grouped by statistic and gate.
     gates : (n, J) or None. dtype : of the statistics, except those in `wide`, which are float64. depths : matrices in the stack of
-    each view that holds ready-made ones. stored_depth : how many of them are in kernel stores. exact : evaluate formulas instead of
-    tables. cells : dtype of the caches of those statistics that are kept in another one than they are computed in.
+    each view that holds ready-made ones. exact : evaluate formulas instead of tables. cells : dtype of the caches of those statistics
+    that are kept in another one than they are computed in.
     """
 
     views: list
@@ -67,7 +67,6 @@ class Problem:
     exact: bool = False
     wide: frozenset = frozenset()
     depths: dict = field(default_factory=dict)
-    stored_depth: int = 0
     cells: dict = field(default_factory=dict)
 
     def dtype_of(self, statistic: Any) -> Any:

@@ -19,8 +19,6 @@ LARGE_WORKING_SET = 2048
 # Strings: most rows become support vectors and hold each other back, so that few large rounds take half the time of many small ones.
 STRING_WORKING_SET = 3072
 SMALLEST_WORKING_SET = 64
-# Kernel stores: all M entries of every pair of a working set are read and kept for a round, this many bytes at most.
-STORED_BLOCK_BYTES = 64 * 2**20
 # Blocks of working sets of all heads together.
 HEAD_BLOCK_BYTES = 512 * 2**20
 
@@ -58,7 +56,6 @@ def plan(
     item: int,
     rank: int,
     n_heads: int,
-    stored_depth: int,
     budget: int | None,
     n_shards: int,
     together: int = 1,
@@ -66,14 +63,11 @@ def plan(
 ) -> MemoryPlan:
     """Plan for shards of at most `shard_rows` rows.
 
-    item : bytes of the cached statistics of one pair (0: nothing is cached). rank : basis functions. stored_depth : ready-made matrices
-    in kernel stores. budget : bytes per shard, or None for a share of the free memory. together : heads that must be trained at the
-    same time; others may wait for room. strings : whether kernels of strings are among them. Raises ValueError when not even one
-    round fits.
+    item : bytes of the cached statistics of one pair (0: nothing is cached). rank : basis functions. budget : bytes per shard, or None
+    for a share of the free memory. together : heads that must be trained at the same time; others may wait for room. strings : whether
+    kernels of strings are among them. Raises ValueError when not even one round fits.
     """
     size = STRING_WORKING_SET if strings else WORKING_SET if n_rows < LARGE_PROBLEM else LARGE_WORKING_SET
-    if stored_depth:
-        size = min(size, int(np.sqrt(STORED_BLOCK_BYTES / (8 * stored_depth))))
     smallest = max(min(SMALLEST_WORKING_SET, n_rows), 2)
     size = max(min(size, n_rows), smallest)
     per_column = shard_rows * item
@@ -107,7 +101,7 @@ def plan_of(problem: Problem, bounds: list[tuple[int, int]], rank: int, n_heads:
     item = sum(problem.pair_bytes(statistic) for statistic in statistics if statistic.cacheable)
     rows = max((last - first for first, last in bounds), default=0)
     strings = any(statistic.reads_strings for statistic in statistics)
-    return plan(rows, problem.n_rows, item, rank, n_heads, problem.stored_depth, budget, len(bounds), together, strings)
+    return plan(rows, problem.n_rows, item, rank, n_heads, budget, len(bounds), together, strings)
 
 
 def _new(size: int, n_rows: int) -> int:

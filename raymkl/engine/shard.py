@@ -221,7 +221,7 @@ class Shard:
                     weights = weights * self.problem.gates[part.columns, family.gate]
                     live = np.flatnonzero(weights)  # a kernel whose gate is zero for an example is not evaluated for it
                     weights, places = weights[live], places[live]
-                if len(places) and isinstance(basis, StackBasis) and isinstance(block, np.ndarray):
+                if len(places) and isinstance(basis, StackBasis):
                     self.stacks.add(self.family_statistic[f], block, places, basis.matrices, weights, self.G[h][f])
                 elif len(places):
                     self._accumulate(basis, block, places, weights, self.G[h][f])

@@ -12,6 +12,7 @@ import numpy as np
 from ..kernels.store import StoreRows
 from .parallel import RowThreads
 
+Stack = np.ndarray | StoreRows
 # A step of a head is a multiple of the change that was asked for, to this part of it (what differs is rounding).
 SAME_STEP = 1e-12
 
@@ -22,43 +23,44 @@ class ShardStacks:
     def __init__(self, first: int, n: int, threads: RowThreads):
         self.first, self.n, self.threads = first, n, threads
         self.buffers: dict[int, np.ndarray] = {}
-        self.stored_block: tuple | None = None
         self.changes: list[tuple] = []
 
-    def hessian(
-        self, s: int, stack: np.ndarray | StoreRows, ids: np.ndarray, columns: np.ndarray, matrices: np.ndarray, weights: np.ndarray
-    ):
+    def hessian(self, s: int, stack: Stack, ids: np.ndarray, columns: np.ndarray, matrices: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """(own ids, columns) of the sum of some matrices with the given weights, (R,) both; good until the next call."""
         from ..kernels.compiled import combine_stack
 
-        stack, rows, places = self._places(s, stack, ids, columns)
-        size = len(rows) * len(places)
+        size = len(ids) * len(columns)
         if s not in self.buffers or self.buffers[s].size < size:
             self.buffers[s] = np.empty(size)  # fresh pages in every round would cost more than filling them
-        out = self.buffers[s][:size].reshape(len(rows), len(places))
-        self.threads.split(
-            len(rows),
-            lambda start, stop: combine_stack(stack, rows, places, matrices, weights, out, start, stop),
-            cost=float(size) * len(weights),
-        )
+        out, rows = self.buffers[s][:size].reshape(len(ids), len(columns)), ids - self.first
+
+        def combine(start: int, stop: int) -> None:
+            if isinstance(stack, StoreRows):
+                stack.combine(ids[start:stop], columns, matrices, weights, out[start:stop])
+            else:
+                combine_stack(stack, rows, columns, matrices, weights, out, start, stop)
+
+        self.threads.split(len(ids), combine, cost=float(size) * len(weights))
         return out
 
-    def change(self, s: int, stack: np.ndarray | StoreRows, ids: np.ndarray, columns: np.ndarray, matrices: np.ndarray, delta: np.ndarray):
+    def change(self, s: int, stack: Stack, ids: np.ndarray, columns: np.ndarray, matrices: np.ndarray, delta: np.ndarray) -> np.ndarray:
         """(own ids, R) sum_k delta[k] K[i, columns[k]] of some matrices; it is remembered until `forget`."""
         used = np.flatnonzero(delta)
-        block, rows, places = self._places(s, stack, ids, columns)
-        out = self._sums(block, rows, places[used], matrices, delta[used])
-        self.changes.append((s, np.array(ids), columns[used], np.array(matrices), delta[used], out))
-        return out
+        columns, delta = columns[used], delta[used]
+        # What is read of a store to change some rows is all that is needed to change all of them.
+        rows = np.arange(self.n) if isinstance(stack, StoreRows) else ids - self.first
+        sums = self._sums(stack, rows, columns, matrices, delta)
+        self.changes.append((s, rows, columns, np.array(matrices), delta, sums))
+        return sums[ids - self.first] if isinstance(stack, StoreRows) else sums
 
-    def add(self, s: int, stack: np.ndarray, columns: np.ndarray, matrices: np.ndarray, weights: np.ndarray, out: np.ndarray) -> None:
+    def add(self, s: int, stack: Stack, columns: np.ndarray, matrices: np.ndarray, weights: np.ndarray, out: np.ndarray) -> None:
         """out[i, r] += sum_k weights[k] K[i, columns[k], matrices[r]] for all own rows; what is known of it is not computed."""
         rest = np.ones(self.n, bool)
         known = self._known(s, columns, matrices, weights)
         if known is not None:
-            ids, sums = known
-            out[ids - self.first] += sums
-            rest[ids - self.first] = False
+            rows, sums = known
+            out[rows] += sums
+            rest[rows] = False
         rows = np.flatnonzero(rest)
         if len(rows):
             out[rows] += self._sums(stack, rows, columns, matrices, weights)
@@ -67,32 +69,26 @@ class ShardStacks:
         """The changes that were asked for have been made."""
         self.changes = []
 
-    def _sums(self, stack: np.ndarray, rows: np.ndarray, columns: np.ndarray, matrices: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    def _sums(self, stack: Stack, rows: np.ndarray, columns: np.ndarray, matrices: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """(rows, R) sums over columns. rows : places among the own rows; of a store all of them."""
         from ..kernels.compiled import accumulate_stack
 
         out = np.zeros((len(rows), len(matrices)))
-        self.threads.split(
-            len(rows),
-            lambda start, stop: accumulate_stack(stack, rows, columns, matrices, weights, out, start, stop),
-            cost=float(out.size) * len(columns),
-        )
+
+        def add(start: int, stop: int) -> None:
+            if isinstance(stack, StoreRows):
+                stack.add_columns(columns, matrices, weights, out, start, stop)
+            else:
+                accumulate_stack(stack, rows, columns, matrices, weights, out, start, stop)
+
+        self.threads.split(len(rows), add, cost=float(out.size) * len(columns))
         return out
 
     def _known(self, s: int, columns: np.ndarray, matrices: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-        """(ids, sums) for own rows of which the change of this step is known, or None."""
-        for other, ids, changed, among, delta, sums in self.changes:
+        """(own rows, sums) of which the change of this step is known, or None."""
+        for other, rows, changed, among, delta, sums in self.changes:
             if other == s and np.array_equal(changed, columns) and np.array_equal(among, matrices):
                 factor = (weights @ delta) / (delta @ delta)
                 if np.abs(weights - factor * delta).max() <= SAME_STEP * np.abs(weights).max():
-                    return ids, factor * sums
+                    return rows, factor * sums
         return None
-
-    def _places(self, s: int, stack: np.ndarray | StoreRows, ids: np.ndarray, columns: np.ndarray):
-        """A stack (rows, columns, M) in memory and where the given ones are in it. Of a store it is the block that was read last."""
-        if not isinstance(stack, StoreRows):
-            return stack, ids - self.first, columns
-        known = self.stored_block
-        if known is None or known[0] != s or not (np.array_equal(known[1], ids) and np.array_equal(known[2], columns)):
-            self.stored_block = known = None  # before the next one is read
-            self.stored_block = known = (s, np.array(ids), np.array(columns), stack.entries(ids, columns))
-        return known[3], np.arange(len(ids)), np.arange(len(columns))

@@ -54,6 +54,8 @@ combine_stack = Loop(
     fastmath=True,
     trial={"start": 0, "stop": 64},
 )
+# out[i] += sum_k weights[k] * lines[k, i]
+add_lines = Loop("add_lines", "lines:T[2] weights:float64[1] out:float64[1]=")
 # What square matrices are judged by, for pairs j <= i, start <= i < stop (see `loops.survey_stack`); all results : (M,)
 survey_stack = Loop(
     "survey_stack",

@@ -26,6 +26,8 @@ FLUSH = 256
 FEATURE_TILE = 16
 # Rows and columns of a tile of ready-made matrices that is compared with its mirror image.
 PAIR_TILE = 16
+# Sums that stay in the cache while lines are added to them.
+LINE_TILE = 1024
 
 
 @intrinsic
@@ -248,6 +250,16 @@ def combine_stack(stack, rows, columns, matrices, weights, out, start, stop):
                 for r in range(matrices.shape[0]):
                     total += weights[r] * stack[row, column, matrices[r]]
             out[i, j] = total
+
+
+def add_lines(lines, weights, out):
+    """out[i] += sum_k weights[k] * lines[k, i]."""
+    for start in range(0, lines.shape[1], LINE_TILE):
+        stop = _smaller(start + LINE_TILE, lines.shape[1])
+        for k in range(lines.shape[0]):
+            weight = weights[k]
+            for i in range(start, stop):
+                out[i] += weight * lines[k, i]
 
 
 def survey_stack(stack, roots, largest, asymmetry, excess, start, stop):

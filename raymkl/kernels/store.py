@@ -19,7 +19,7 @@ import json
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -327,12 +327,21 @@ class StoreRows:
 
         Kernels are symmetric, so a column is read as a row of the store, whose bytes lie together.
         """
-        depth = self.store.shape[2]
-        step = max(1, READ_BYTES // max(1, (stop - start) * depth * self.dtype.itemsize))
-        for first in range(0, len(ids), step):
-            part = slice(first, first + step)
+        from .compiled import add_lines
+
+        sums = np.zeros((stop - start) * self.store.shape[2])
+        for part in _portions(len(ids), sums.size * self.dtype.itemsize):
             values = self.store.row_segments(ids[part], self.start + start, self.start + stop)
-            out[start:stop] += (weights[part].astype(values.dtype) @ values.reshape(len(values), -1)).reshape(-1, depth)[:, matrices]
+            add_lines(values.reshape(len(values), -1), weights[part], sums)
+        out[start:stop] += sums.reshape(stop - start, -1)[:, matrices]
+
+    def combine(self, ids: np.ndarray, columns: np.ndarray, matrices: np.ndarray, weights: np.ndarray, out: np.ndarray) -> None:
+        """out[i, j] = sum_r weights[r] K[ids[i], columns[j], matrices[r]]; ids, columns : numbers in the store."""
+        from .compiled import combine_stack
+
+        for part in _portions(len(ids), self.store.shape[1] * self.store.shape[2] * self.dtype.itemsize):
+            values = self.store.row_segments(ids[part], 0, self.store.shape[1])
+            combine_stack(values, np.arange(len(values)), columns, matrices, weights, out[part], 0, len(values))
 
     def entries(self, ids: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """(len(ids), len(columns), M) entries of rows given by their number in the store."""
@@ -341,3 +350,9 @@ class StoreRows:
     def diagonal(self) -> np.ndarray:
         """(rows, M) entries K[i, i, m] of the own rows."""
         return self.store.diagonal(self.start, self.stop)
+
+
+def _portions(count: int, row_bytes: int) -> Iterator[slice]:
+    """Ranges of rows that are read at a time."""
+    step = max(1, READ_BYTES // max(1, row_bytes))
+    return (slice(first, first + step) for first in range(0, count, step))

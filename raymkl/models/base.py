@@ -22,7 +22,6 @@ from ..kernels.defaults import SCALE_DEPENDENT, default_bank, scales_apart
 from ..kernels.families import NO_GATE, cell_dtypes, group
 from ..kernels.formulas import Linear, Precomputed
 from ..kernels.normalize import KINDS, gate_of_diagonal
-from ..kernels.store import StoreRows
 from ..kernels.views import view_of
 from ..progress import Progress
 from . import inputs, row_sources
@@ -174,7 +173,6 @@ class BaseMKL(ExplainMixin, BaseEstimator):
             # The gates of "spherical" bring all values down to one.
             wide=frozenset() if double or self.dtype != "auto" or self.normalize == "spherical" else self._wide(rows, families, heads),
             depths={key: array.shape[2] for key, array in rows.items() if getattr(array, "ndim", 2) == 3},
-            stored_depth=sum(array.shape[2] for array in rows.values() if isinstance(array, StoreRows)),
         )
         problem.cells = cell_dtypes(families, rows, problem.dtype_of)
         return problem, {key: _as_dtype(array, dtype) for key, array in rows.items()}, gate_of_entry

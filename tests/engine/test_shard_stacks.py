@@ -20,6 +20,7 @@ IDS = np.array([3, 12, 13, 20, 31, 39, 44, 49])
 OWN = IDS[(IDS >= FIRST) & (IDS < LAST)]
 MATRICES = np.array([0, 3])
 ALL = np.arange(DEPTH)
+DELTA = np.linspace(1, 2, len(IDS))
 
 
 @pytest.fixture(params=["float64", "float32", "store"])
@@ -54,16 +55,24 @@ def test_two_stacks_do_not_share_their_answers(stacks):
     np.testing.assert_allclose(second, 2.0 * first, rtol=1e-12)
 
 
-def test_a_store_is_read_once_for_a_working_set(tmp_path, monkeypatch):
-    rows = StoreRows(write_store(tmp_path / "k", STACK, progress=False))[FIRST:LAST]
-    stacks, read = ShardStacks(FIRST, LAST - FIRST, RowThreads(1)), []
-    entries = StoreRows.entries
-    monkeypatch.setattr(StoreRows, "entries", lambda self, *places: read.append(places) or entries(self, *places))
-    for ids in (IDS, IDS[1:], IDS):
-        mine = ids[(ids >= FIRST) & (ids < LAST)]
-        stacks.hessian(0, rows, mine, ids, ALL, np.ones(DEPTH))
-        stacks.change(0, rows, mine, ids, ALL, np.ones(len(ids)))
-    assert len(read) == 3
+def test_a_store_is_read_once_for_a_hessian_and_once_for_a_step(tmp_path, monkeypatch):
+    store = write_store(tmp_path / "k", STACK, dtype=np.float64, progress=False)
+    rows, stacks, read = StoreRows(store)[FIRST:LAST], ShardStacks(FIRST, LAST - FIRST, RowThreads(1)), []
+    segments = type(store).row_segments
+    monkeypatch.setattr(type(store), "row_segments", lambda self, ids, *more: read.append(len(ids)) or segments(self, ids, *more))
+    monkeypatch.setattr("raymkl.kernels.store.READ_BYTES", 3 * N * DEPTH * 8)  # three whole rows at a time
+    np.testing.assert_allclose(stacks.hessian(0, rows, OWN, IDS, ALL, np.ones(DEPTH)), STACK[np.ix_(OWN, IDS)].sum(axis=2), rtol=1e-10)
+    assert sum(read) == len(OWN) and max(read) == 3
+    read.clear()
+    stacks.change(0, rows, OWN, IDS, ALL, DELTA)
+    assert sum(read) == len(IDS) and len(read) > 1
+    out = np.zeros((LAST - FIRST, DEPTH))
+    stacks.add(0, rows, IDS, ALL, 0.5 * DELTA, out)
+    np.testing.assert_allclose(out, 0.5 * np.einsum("ijm,j->im", STACK[FIRST:LAST, IDS], DELTA), rtol=1e-10)
+    assert sum(read) == len(IDS)
+    stacks.forget()
+    stacks.add(0, rows, IDS, ALL, 0.5 * DELTA, out)
+    assert sum(read) == 2 * len(IDS)
 
 
 class Counted:
@@ -91,7 +100,6 @@ def test_a_step_that_is_known_is_not_computed_again(stacks, monkeypatch, factor)
     assert counted.rows == LAST - FIRST - len(OWN)
 
 
-DELTA = np.linspace(1, 2, len(IDS))
 OTHERS = {
     "nothing known": None,
     "other columns": (0, IDS - 1, MATRICES, DELTA),
