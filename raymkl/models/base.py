@@ -25,7 +25,7 @@ from ..kernels.normalize import KINDS, gate_of_diagonal
 from ..kernels.views import view_of
 from ..progress import Progress
 from . import inputs, row_sources
-from .decision import decision_values
+from .decision import SomeColumns, decision_values
 from .explain import ExplainMixin
 
 SOLVERS = ("chunking", "wrapper")
@@ -259,7 +259,7 @@ class BaseMKL(ExplainMixin, BaseEstimator):
         X, _ = self._open(X)
         if isinstance(X, row_sources.SourceInput):
             return np.concatenate([self._decision(batch) for batch in row_sources.batches_to_predict(self, X)])
-        kernels, rows, gates = self._rows_to_predict(X)
+        kernels, rows, gates = self._rows_to_predict(X, copy=False)
         values = decision_values(
             kernels,
             self._effective_weights,
@@ -272,22 +272,25 @@ class BaseMKL(ExplainMixin, BaseEstimator):
         )
         return values + self.intercept_
 
-    def _rows_to_predict(self, X: Any) -> tuple[list[Kernel], dict, np.ndarray | None]:
-        """Kernel of every entry, rows by view key (of ready-made matrices the columns of `support_`), and gates (n, J) or None."""
+    def _rows_to_predict(self, X: Any, copy: bool = True) -> tuple[list[Kernel], dict, np.ndarray | None]:
+        """Kernel of every entry, rows by view key (of ready-made matrices the columns of `support_`), and gates (n, J) or None.
+
+        copy : columns of `support_` as arrays; else as `SomeColumns` of what came.
+        """
         _, rows, kernels = self._read(X, reset=False)
         for key in {kernel.statistic().view for kernel in kernels if inputs.is_matrix(kernel)}:
-            rows[key] = self._support_columns(rows[key], self._stack_depths[key])
+            rows[key] = self._support_columns(rows[key], self._stack_depths[key], copy)
         gates = None
         if self._gate_of_entry is not None and max(self._gate_of_entry, default=NO_GATE) != NO_GATE:
             used = [kernel for kernel, gate in zip(kernels, self._gate_of_entry, strict=True) if gate != NO_GATE]
             gates = np.stack([gate_of_diagonal(diagonal) for diagonal in _diagonals(used, rows)], axis=1)
         return kernels, rows, gates
 
-    def _support_columns(self, stack: np.ndarray, wanted: int) -> np.ndarray:
+    def _support_columns(self, stack: np.ndarray, wanted: int, copy: bool) -> np.ndarray | SomeColumns:
         """Columns of `support_` of a stack that holds all training rows or only those."""
         width, depth = stack.shape[1:]
         if width == self._n_train and depth == wanted:
-            return stack[:, self.support_]
+            return stack[:, self.support_] if copy else SomeColumns(stack, self.support_)
         if width == len(self.support_) and depth == wanted:
             return stack
         raise ValueError(

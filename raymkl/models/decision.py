@@ -41,7 +41,7 @@ def decision_values(
     """(n, H) decision values without intercepts.
 
     weights : (H, E) effective weight of every entry. coefficients : (H, S). support_rows, rows : rows by view key (for
-    ready-made matrices `rows` holds stacks (n, S, M)). support_gates, gates : (S, J), (n, J).
+    ready-made matrices `rows` holds stacks (n, S, M) or `SomeColumns`). support_gates, gates : (S, J), (n, J).
     """
     used = np.flatnonzero(np.abs(weights).max(axis=0) > 0)
     n = next(iter(rows.values())).shape[0]
@@ -92,6 +92,22 @@ def decision_values(
     return total
 
 
+class SomeColumns:
+    """Columns of a stack (rows, columns, M) that are not copied out of it: they would be as large as it is. Rows are taken by index."""
+
+    ndim = 3
+
+    def __init__(self, array: np.ndarray, columns: np.ndarray):
+        self.array, self.columns = array, columns
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return (len(self.array), len(self.columns), self.array.shape[2])
+
+    def __getitem__(self, rows: slice | np.ndarray) -> SomeColumns:
+        return SomeColumns(self.array[rows], self.columns)
+
+
 class _Side:
     """The support vectors as one statistic wants them."""
 
@@ -134,8 +150,11 @@ class _Part:
     def _sums(self, rows: dict, stat: np.ndarray | None, coefficients: np.ndarray, columns: np.ndarray | None = None) -> np.ndarray:
         total = np.zeros((next(iter(rows.values())).shape[0], len(self.weights)))
         if self.side is None:
-            stack = np.ascontiguousarray(rows[self.family.statistic.view])
-            columns = np.arange(stack.shape[1]) if columns is None else columns
+            stack = rows[self.family.statistic.view]
+            columns = np.arange(coefficients.shape[1]) if columns is None else columns
+            if isinstance(stack, SomeColumns):
+                stack, columns = stack.array, stack.columns[columns]
+            stack = np.ascontiguousarray(stack)
             for position, h in enumerate(self.heads):
                 sums = np.zeros((len(stack), self.basis.rank))
                 self.basis.accumulate(stack, columns, coefficients[position], sums, 0, len(stack))

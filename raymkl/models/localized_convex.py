@@ -151,11 +151,11 @@ class ClusteredMixin:
         columns = kernel.columns(self._landmark_rows, self.landmarks_)
         return likelihoods(new_distances(columns, used, self._cluster_members, self._cluster_offsets), self.tau_)
 
-    def _rows_to_predict(self, X: Any) -> tuple[list[Kernel], dict, np.ndarray]:
+    def _rows_to_predict(self, X: Any, copy: bool = True) -> tuple[list[Kernel], dict, np.ndarray]:
         _, rows, kernels = self._read(X, reset=False)
         likelihood = self._membership(rows)
         for key in [key for key, array in rows.items() if getattr(array, "ndim", 2) == 3]:
-            rows[key] = self._support_columns(rows[key], self._stack_depths[key])
+            rows[key] = self._support_columns(rows[key], self._stack_depths[key], copy)
         spherical = [kernel for kernel, gated in zip(kernels, self._is_spherical(self._gate_of_entry), strict=True) if gated]
         own = np.stack([gate_of_diagonal(_diagonal(kernel, rows)) for kernel in spherical], axis=1) if spherical else None
         return kernels * self.n_clusters, rows, gates_of(likelihood, self._gate_layout, own)

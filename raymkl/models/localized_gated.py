@@ -309,11 +309,11 @@ class LocalizedMKLClassifier(MKLClassifier):
         scores = np.asarray(scores).reshape(-1, n_heads, n_kernels) + intercepts
         return softmax(scores.reshape(-1, n_kernels)).reshape(scores.shape)
 
-    def _rows_to_predict(self, X: Any) -> tuple[list[Kernel], dict, np.ndarray]:
+    def _rows_to_predict(self, X: Any, copy: bool = True) -> tuple[list[Kernel], dict, np.ndarray]:
         _, rows, kernels = self._read(X, reset=False)
         gates = self._gates(rows)
         for key in [key for key, array in rows.items() if getattr(array, "ndim", 2) == 3]:
-            rows[key] = self._support_columns(rows[key], self._stack_depths[key])
+            rows[key] = self._support_columns(rows[key], self._stack_depths[key], copy)
         n_heads = gates.shape[1]
         if self._spherical:
             gates = gates * np.stack([gate_of_diagonal(_diagonal(kernel, rows)) for kernel in kernels], axis=1)[:, None]
