@@ -63,9 +63,9 @@ def plan(
 ) -> MemoryPlan:
     """Plan for shards of at most `shard_rows` rows.
 
-    item : bytes of the cached statistics of one pair (0: nothing is cached). rank : basis functions. budget : bytes per shard, or None
-    for a share of the free memory. together : heads that must be trained at the same time; others may wait for room. strings : whether
-    kernels of strings are among them. Raises ValueError when not even one round fits.
+    item : bytes of the cached statistics of one pair (0: nothing is cached). rank : numbers kept per row and head, one for every basis
+    function. budget : bytes per shard, or None for a share of the free memory. together : heads that must be trained at the same time;
+    others may wait for room. strings : whether kernels of strings are among them. Raises ValueError when not even one round fits.
     """
     size = STRING_WORKING_SET if strings else WORKING_SET if n_rows < LARGE_PROBLEM else LARGE_WORKING_SET
     smallest = max(min(SMALLEST_WORKING_SET, n_rows), 2)
@@ -101,6 +101,8 @@ def plan_of(problem: Problem, bounds: list[tuple[int, int]], rank: int, n_heads:
     item = sum(problem.pair_bytes(statistic) for statistic in statistics if statistic.cacheable)
     rows = max((last - first for first, last in bounds), default=0)
     strings = any(statistic.reads_strings for statistic in statistics)
+    if problem.depths:
+        rank *= 2  # what a step changes in ready-made matrices is kept beside the gradients until they follow it
     return plan(rows, problem.n_rows, item, rank, n_heads, budget, len(bounds), together, strings)
 
 

@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raymkl import MKLClassifier, RayParams
-from raymkl.engine.plan import free_memory, plan
-from raymkl.kernels import Linear, rbf
+from raymkl.engine.messages import Problem
+from raymkl.engine.plan import free_memory, plan, plan_of
+from raymkl.kernels import Linear, Precomputed, rbf
+from raymkl.kernels.families import group
 from tests.reference import apart, noisy_problem
 
 SITUATION = {"shard_rows": 5_000, "n_rows": 20_000, "item": 8, "rank": 20, "n_heads": 1, "n_shards": 4}
@@ -92,6 +94,13 @@ def test_matrices_need_no_cache_and_have_working_sets_as_usual():
     """However many there are: nothing is copied out of them."""
     chosen = [plan(1000, 4000, 0, depth, 1, None, 4) for depth in (1, 100, 10_000)]
     assert {(one.working_set, one.bytes_per_column) for one in chosen} == {(plan(1000, 4000, 8, 1, 1, None, 4).working_set, 0)}
+
+
+def test_matrices_have_room_for_what_a_step_changes():
+    (family,) = group([Precomputed(index=m) for m in range(5)])
+    problem = Problem([None], [family], 100, 5, depths={None: 5})
+    chosen = plan_of(problem, [(0, 60), (60, 100)], rank=5, n_heads=1, together=1, budget=None)
+    assert chosen.expected_peak == 2 * 60 * 5 * 8
 
 
 # -- a fit within a budget ----------------------------------------------------------------------------------------------
