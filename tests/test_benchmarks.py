@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 BENCHMARKS = Path(__file__).parent.parent / "examples" / "benchmarks"
-SHARED = ("common", "charts")
 
 
 @pytest.fixture
@@ -26,8 +25,8 @@ def quick(monkeypatch, tmp_path):
         return written_by(tmp_path, table or name)
 
     yield run
-    for name in [*SHARED, *(path.stem for path in BENCHMARKS.glob("*.py"))]:
-        sys.modules.pop(name, None)  # names that others may use, too
+    for path in BENCHMARKS.glob("*.py"):
+        sys.modules.pop(path.stem, None)  # names that others may use, too
 
 
 def written_by(folder, name):

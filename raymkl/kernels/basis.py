@@ -278,7 +278,7 @@ class FormulaBasis(Basis):
 
 
 class StackBasis(Basis):
-    """Ready-made matrices: the statistic is the vector of their entries, stored (rows, columns, M)."""
+    """Ready-made matrices: the statistic is the vector of their entries, stored (rows, columns, M). Shards combine them themselves."""
 
     def __init__(self, index: Sequence[int]):
         """index : which matrix of the stack each kernel is. Its distinct ones are the functions."""
@@ -292,15 +292,6 @@ class StackBasis(Basis):
         from .compiled import accumulate_stack
 
         accumulate_stack(stat, np.arange(len(stat)), slots, self.matrices, weights, out, start, stop)
-
-    def function(self, combination):
-        from .compiled import combine_stack
-
-        def fill(stat: np.ndarray, out: np.ndarray) -> None:
-            rows, columns = np.arange(stat.shape[0]), np.arange(stat.shape[1])
-            combine_stack(stat, rows, columns, self.matrices, combination, out, 0, len(rows))
-
-        return fill
 
 
 class LinearBasis(Basis):

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import validate_data
-from threadpoolctl import threadpool_limits
 
 from ..engine.plan import free_memory
 from ..kernels.base import Kernel, check_non_negative
 from ..kernels.formulas import Precomputed
+from ..kernels.matrix_facts import quadratic_forms, survey
 from ..kernels.sequences import looks_like_strings, select_strings
 from ..kernels.statistics import Matrices
 from ..kernels.store import KernelStore, StoreRows, is_store
@@ -24,8 +23,6 @@ from . import row_sources
 SYMMETRY = 1e-5
 # Entries may be larger than their diagonal entries allow by this part of the largest entry.
 DIAGONAL = 1e-3
-# Rows of ready-made matrices that are looked at together.
-BLOCK = 256
 # Bytes whose finiteness is checked at a time.
 CHECKED_BYTES = 2**22
 # Rows of a kernel store that are checked.
@@ -202,7 +199,7 @@ def check_kernel_stack(stack: np.ndarray, where: str = "X") -> None:
         stack = stack.entries(some, some)
     n = len(stack)
     diagonal = stack[np.arange(n), np.arange(n)].astype(np.float64)
-    largest, asymmetry, excess = _survey(stack, np.sqrt(np.maximum(diagonal, 0.0)))
+    largest, asymmetry, excess = survey(stack, np.sqrt(np.maximum(diagonal, 0.0)))
     bad = np.flatnonzero(asymmetry > SYMMETRY * largest)
     if len(bad):
         raise ValueError(f"kernel {bad[0]} of {where} is not symmetric: entries differ from their mirror image by {asymmetry[bad[0]]:.3g}")
@@ -214,41 +211,12 @@ def check_kernel_stack(stack: np.ndarray, where: str = "X") -> None:
     bad = np.flatnonzero(low < -DEFINITENESS * np.maximum(largest, 1e-300))
     if len(bad):
         raise ValueError(f"kernel {bad[0]} of {where} is not positive semi-definite: its diagonal has an entry {low[bad[0]]:.6g}")
-    values = _quadratic_forms(stack, np.random.default_rng(0).normal(size=(FORMS, n)))
+    values = quadratic_forms(stack, np.random.default_rng(0).normal(size=(FORMS, n)))
     bad = np.argwhere(values < -DEFINITENESS * n * np.maximum(np.abs(trace), largest)[None] / np.sqrt(n))
     if len(bad):
         raise ValueError(
             f"kernel {bad[0][1]} of {where} is not positive semi-definite: a quadratic form of it is {values[tuple(bad[0])]:.6g}"
         )
-
-
-def _survey(stack: np.ndarray, roots: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Per matrix the largest |K_ij|, |K_ij - K_ji| and |K_ij| - roots_i roots_j, (M,) each. roots : (n, M)."""
-    from ..kernels.compiled import survey_stack
-
-    def look(start: int) -> np.ndarray:
-        found = np.zeros((3, stack.shape[2]))
-        found[2] = -np.inf
-        survey_stack(stack, roots, *found, start, min(start + BLOCK, len(stack)))
-        return found
-
-    with ThreadPoolExecutor(os.cpu_count()) as threads:
-        return tuple(np.max(list(threads.map(look, range(0, len(stack), BLOCK))), axis=0))
-
-
-def _quadratic_forms(stack: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-    """(F, M) values v' K_m v of symmetric matrices. vectors : (F, n)."""
-    # In float64, also because float32 values near zero are denormal numbers, which BLAS is five times slower with.
-    n, step = len(stack), max(1, CHECKED_BYTES // max(8 * stack[0].size, 1))
-
-    def part(start: int) -> np.ndarray:
-        rows = slice(start, min(start + step, n))
-        block = stack[rows, : rows.stop].astype(np.float64, copy=False)
-        products = 2.0 * (vectors[:, :start] @ block[:, :start]) + vectors[:, rows] @ block[:, start:]  # what is left of it counts twice
-        return np.einsum("fi,ifm->fm", vectors[:, rows], products)
-
-    with threadpool_limits(1), ThreadPoolExecutor(os.cpu_count()) as threads:
-        return sum(threads.map(part, range(0, n, step)))
 
 
 def _name_excess(stack: np.ndarray, m: int, diagonal: np.ndarray, largest: np.ndarray, where: str) -> None:

@@ -139,15 +139,6 @@ def test_very_large_entries_are_finite():
     assert inputs._first_not_finite(np.empty((0, 3))) is None and inputs._first_not_finite(np.full(3, np.nan)) == (0,)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("portion", [1, 3000, 2**22])
-def test_quadratic_forms_equal_numpy(dtype, portion, monkeypatch):
-    monkeypatch.setattr(inputs, "CHECKED_BYTES", portion)
-    stack, vectors = K.astype(dtype), np.random.default_rng(0).normal(size=(3, 60))
-    expected = np.einsum("fi,ijm,fj->fm", vectors, stack.astype(float), vectors)
-    np.testing.assert_allclose(inputs._quadratic_forms(stack, vectors), expected, rtol=1e-5)
-
-
 @pytest.mark.parametrize("room", [True, False])
 def test_a_stack_with_its_axes_moved(room, monkeypatch):
     """Copied where there is memory for it, else read as it lies; the model is the same."""
