@@ -29,6 +29,7 @@ from .messages import Head, HeadRequest, Problem
 from .open_pool import OpenPool
 from .parallel import RowThreads
 from .program import Program
+from .proof import HeadProof, ProofRequest, prove
 from .recovery import NO_IDS, restore
 from .shared_weights import Leader
 from .sizing import together
@@ -196,6 +197,7 @@ class Coordinator(OpenPool):
             self.solvers[h].absorb(summary)
         for leader in dict.fromkeys(self.leaders[h] for h in active if h in self.leaders):
             leader.absorb_members()
+        self._settle([h for h in active if self.solvers[h].ready])
         rows = self._record(active)
         self._finish([h for h in active if self.solvers[h].done], active)
         self._step([h for h in active if h in self.solvers and h not in self.restarted])
@@ -241,6 +243,30 @@ class Coordinator(OpenPool):
         solver.a = feasible(solver.head.start[0], solver.lower, solver.upper)
         ids = np.flatnonzero(solver.a)
         return Step(ids, solver.a[ids], solver.a[ids])
+
+    def _settle(self, ready: list[int]) -> None:
+        """Look once more, in full precision, at heads that believe they are done; they are, or go on."""
+        if ready and not self.accurate:
+            for h, (losses, s) in zip(ready, self._proofs(ready), strict=True):
+                self.solvers[h].take_proof(losses, s)
+        for party in dict.fromkeys(self.leaders.get(h, self.solvers[h]) for h in ready):
+            party.settle()
+
+    def _proofs(self, heads: list[int]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Accurate losses (B,) and quadratic terms (E,) of the present points of some heads."""
+        solvers = [self.solvers[h] for h in heads]
+        ids = np.flatnonzero(np.any([solver.a != 0 for solver in solvers], axis=0))
+        request = ProofRequest(ids, self.rows_of(ids) if self.cached and len(ids) else {}, self.bounds)
+        for h, solver in zip(heads, solvers, strict=True):
+            places = np.flatnonzero(solver.a[ids])
+            weights = solver.theta * self.factors[h]
+            request.heads.append(HeadProof(h, places, solver.a[ids[places]], weights, solver.combination, solver.intercepts))
+        parts = self._ask("apply", prove, request)
+        found = []
+        for k, h in enumerate(heads):
+            losses, quadratic = (np.sum([getattr(part[k], name) for part in parts], axis=0) for name in ("losses", "quadratic"))
+            found.append((losses, quadratic * self.factors[h]))
+        return found
 
     def _finish(self, done: list[int], active: list[int]) -> None:
         """Keep the results of heads that are done with a stage; they go on with the next one or leave.

@@ -47,13 +47,15 @@ LONGEST_STRIDE = 32.0
 LIFTED = 1e-2
 # Rounds without progress of the gap after which a head gives up.
 PATIENCE = 200
+# Proofs of one stage after which it ends with what was proved.
+MOST_PROOFS = 20
 
 
 @dataclass
 class HeadSummary:
     """Replies of all shards for one head, put together in the order of the shards.
 
-    ids : (k,) sorted rows whose `gradients` (k, R) came back. The rest is as in `HeadReply`.
+    ids : (k,) sorted rows whose `gradients` (k, R) and `offsets` (k,) came back. The rest is as in `HeadReply`.
     """
 
     grow: np.ndarray
@@ -64,6 +66,7 @@ class HeadSummary:
     gradients: np.ndarray
     quadratic: np.ndarray
     losses: np.ndarray
+    offsets: np.ndarray
 
     @classmethod
     def of(cls, replies: list[HeadReply], count: int) -> HeadSummary:
@@ -79,11 +82,16 @@ class HeadSummary:
             gradients=np.concatenate([reply.gradients for reply in replies]),
             quadratic=np.sum([reply.quadratic for reply in replies], axis=0),
             losses=np.sum([reply.losses for reply in replies], axis=0),
+            offsets=np.concatenate([np.zeros(len(reply.ids)) if reply.offsets is None else reply.offsets for reply in replies]),
         )
 
     def gradients_of(self, ids: np.ndarray) -> np.ndarray:
         """(len(ids), R) gradients of rows that were reported."""
         return self.gradients[np.searchsorted(self.ids, ids)]
+
+    def offsets_of(self, ids: np.ndarray) -> np.ndarray:
+        """(len(ids),) what f of these rows differs by from their gradients."""
+        return self.offsets[np.searchsorted(self.ids, ids)]
 
 
 @dataclass
@@ -127,6 +135,7 @@ class HeadSolver:
         self.rounds = 0
         self.weights_moved = False
         self.smoothing = np.zeros(len(spread))
+        self.s_offset = np.zeros(len(spread))  # what a proof has shown the quadratic terms to differ by
         self._start_stage()
 
     def _set_bounds(self) -> None:
@@ -139,7 +148,8 @@ class HeadSolver:
         self.first_round = self.last_progress = self.rounds
         self.polish_left, self.polished_to = POLISH_ROUNDS, np.inf
         self.stride, self.last_weight_gap = 1.0, np.inf
-        self.done = self.converged = False
+        self.done = self.ready = self.giving_up = self.going_back = False
+        self.proofs, self.last_proof = 0, np.inf
 
     @property
     def last_stage(self) -> bool:
@@ -157,7 +167,7 @@ class HeadSolver:
         self.stage += 1
         self._set_bounds()
         self.a = np.clip(self.a * self.stretch, self.lower, self.upper)  # the very operation of the shards: equal to the last bit
-        self.s = self.s * self.stretch**2
+        self.s, self.s_offset = self.s * self.stretch**2, self.s_offset * self.stretch**2
         self._renew_weights()
         self._start_stage()
 
@@ -189,31 +199,58 @@ class HeadSolver:
         self.summary = summary
         self.rounds += 1
         self.stretch = 1.0
-        self.s = self._quadratic_terms(summary.quadratic)
-        dual_value = self.head.loss.dual_value(self.a, self.head.targets, self.bounds)
-        self.losses = summary.losses
-        self.certificate = certify(self.head.norm, self.theta, self.s, dual_value, self.intercepts, summary.losses)
+        self.s = self._quadratic_terms(self.spread @ summary.quadratic + self.s_offset)
         top = summary.grow_residual.max(initial=-np.inf)
         bottom = summary.shrink_residual.min(initial=np.inf)
         self.violation = max(top - bottom, 0.0)
-        if np.isfinite(top) and np.isfinite(bottom):
-            self.middle = (top + bottom) / 2
-        else:
-            self.middle = self.certificate.intercept
-        if top < bottom:  # every b between them is optimal; which candidate wins by a rounding error must not decide about predictions
-            self.certificate = replace(self.certificate, intercept=self.middle)
-        self.intercept = self.certificate.intercept
+        self.middle = (top + bottom) / 2 if np.isfinite(top) and np.isfinite(bottom) else None
+        self._certify(summary.losses)
         self.weights_moved = False
         if self.rule == "led":
             return
         self._remember()
         self._decide()
-        if not self.done and self.rule == "hold":
-            self._held_weight_step(dual_value)
+        if not self.ready and self.rule == "hold":
+            self._held_weight_step(self.dual_value)
 
-    def _quadratic_terms(self, quadratic: np.ndarray) -> np.ndarray:
-        """s (E,) = a'K_e a; clearly negative ones mean that a kernel is not positive semi-definite."""
-        s = self.spread @ quadratic
+    @property
+    def dual_value(self) -> float:
+        """The part of the dual objective that is not the norm."""
+        return self.head.loss.dual_value(self.a, self.head.targets, self.bounds)
+
+    def _certify(self, losses: np.ndarray) -> None:
+        """The certificate of the present point from its losses (B,) at the candidates for b."""
+        self.losses = losses
+        self.certificate = certify(self.head.norm, self.theta, self.s, self.dual_value, self.intercepts, losses)
+        if self.middle is None:
+            self.middle = self.certificate.intercept
+        elif self.violation == 0.0:
+            # Every b between both sides is optimal; which candidate wins by a rounding error must not decide about predictions.
+            self.certificate = replace(self.certificate, intercept=self.middle)
+        self.intercept = self.certificate.intercept
+
+    def take_proof(self, losses: np.ndarray, s: np.ndarray) -> None:
+        """The accurate losses (B,) and quadratic terms (E,) of the present point. What the rounds were wrong about is corrected."""
+        self.s_offset = self.s_offset + (s - self.s)
+        self.s = self._quadratic_terms(s)
+        self._certify(losses)
+
+    def settle(self) -> None:
+        """Decide on a proven certificate: the head is done, or goes on from what the proof has shown."""
+        gap = self.certificate.gap
+        if self.proofs == 0 or gap < self.best[0].gap:
+            self.best = (self.certificate, self.a.copy(), self.theta.copy())
+        self.proofs += 1
+        exhausted = self.proofs > MOST_PROOFS or (self.proofs > 2 and gap > 0.7 * self.last_proof)
+        self.last_proof = gap
+        if gap <= self.head.tol or self.giving_up or exhausted:
+            self.done = True
+            return
+        self.ready, self.last_progress = False, self.rounds
+        self.weights_moved = True  # the next round shows the residuals as they are, before rows are chosen
+
+    def _quadratic_terms(self, s: np.ndarray) -> np.ndarray:
+        """s (E,) = a'K_e a without what round-off has made negative; clearly negative ones mean that a kernel is not positive semi-definite."""
         allowed = 1e-3 * np.abs(s).max(initial=0.0) + 1e3 * self.round_off * float(self.a @ self.a)
         bad = np.flatnonzero(s < -allowed)
         if len(bad):
@@ -232,17 +269,16 @@ class HeadSolver:
 
     def _decide(self) -> None:
         if self.certificate.gap <= self.head.tol:
-            self.converged = True
             polishing = self.rule == "follow" and self.n_active <= POLISH_ROWS and self.polish_left > 0
             if polishing and self.violation > POLISHED * max(1.0, np.abs(self.linear).max()):
                 # Rounds that no longer shrink the violation have met round-off.
                 self.polish_left -= 1 if self.violation < 0.5 * self.polished_to else POLISH_ROUNDS // 4
                 self.polished_to = min(self.polished_to, self.violation)
             else:
-                self.done = True
+                self.ready = True
         stuck = self.rounds - self.last_progress > PATIENCE or self.certificate.dual > self.head.ceiling
         if self.rounds - self.first_round >= self.head.max_rounds or stuck:
-            self.done = True
+            self.ready = self.giving_up = True
 
     def _held_weight_step(self, dual_value: float) -> None:
         certificate, norm = self.certificate, self.head.norm
@@ -324,7 +360,8 @@ class HeadSolver:
         if self.rule == "follow":
             self._update_smoothing()
             self.theta = self._followed_weights() if self.s.max(initial=0.0) > 0 else self.theta
-        residual = self.linear[ids] - gradients @ self.combination
+        linear = self.linear[ids] - self.summary.offsets_of(ids)
+        residual = linear - gradients @ self.combination
         left = None
         if self.rule == "follow" and self.s.max(initial=0.0) > 0:
             smooth = self.s + self.smoothing
@@ -339,7 +376,7 @@ class HeadSolver:
         solution, _ = solve(Q, residual, x, lower, upper, tolerance, max_steps=200 * len(ids) + 20_000, kink=kink)
         delta = solution - x
         change = block.change(delta)
-        gain = float(self.linear[ids] @ delta)
+        gain = float(linear @ delta)
         s1, s2 = 2.0 * (self.spread @ (delta @ gradients)), self.spread @ (delta @ change)
         t = 1.0
         if self.rule == "follow":
@@ -352,7 +389,7 @@ class HeadSolver:
         elif self.rule == "fixed point":
             self.theta = self._fixed_point_weights()
         self.a[ids] = moved
-        self._place_intercepts(ids, self.linear[ids] - (gradients + t * change) @ self.combination)
+        self._place_intercepts(ids, linear - (gradients + t * change) @ self.combination)
         changed = moved != x
         return Step(ids[changed], (moved - x)[changed], moved[changed])
 

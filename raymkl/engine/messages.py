@@ -124,7 +124,8 @@ class HeadReply:
     """Answer of a shard for one head.
 
     grow, shrink : ids of the worst violators of both sides with their residuals. ids, gradients : rows whose per-function
-    gradients (k, R) are returned, gates applied. quadratic : (R,) partial sum_i a_i g_i. losses : (B,) partial losses.
+    gradients (k, R) are returned, gates applied. quadratic : (R,) partial sum_i a_i g_i. losses : (B,) partial losses. offsets : (k,)
+    what f of the rows in `ids` differs by from their gradients, where a proof has shown it (see `proof`).
     """
 
     head: int
@@ -136,6 +137,7 @@ class HeadReply:
     gradients: np.ndarray
     quadratic: np.ndarray
     losses: np.ndarray
+    offsets: np.ndarray | None = None
 
 
 @dataclass

@@ -19,6 +19,7 @@ from .head_solver import HeadSolver, Step
 from .messages import Head, Problem, RoundRequest
 from .plan import MemoryPlan, plan_of
 from .program import forget
+from .proof import is_accurate
 from .recovery import bring_up_to_date, without_changes
 from .rows import concatenate, take
 
@@ -67,8 +68,12 @@ class OpenPool:
         self.centers = centers
         largest = np.max(self._ask("prepare", self.centers), axis=0)
         self.depth = sum(self.problem.depths.values())
-        bounds = [statistic.bound(float(size)) for statistic, size in zip(self.statistics, largest, strict=True)]
-        self.bases = [family.basis(bounds[self.statistics.index(family.statistic)], self.problem.exact) for family in self.problem.families]
+        self.bounds = [statistic.bound(float(size)) for statistic, size in zip(self.statistics, largest, strict=True)]
+        self.bases = [
+            family.basis(self.bounds[self.statistics.index(family.statistic)], self.problem.exact) for family in self.problem.families
+        ]
+        # Whether the rounds' own sums are as good as a proof.
+        self.accurate = all(is_accurate(self.problem, f.statistic, b) for f, b in zip(self.problem.families, self.bases, strict=True))
         rank = sum(basis.rank for basis in self.bases)
         self.spread = np.zeros((self.problem.n_entries, rank))
         at = 0

@@ -63,6 +63,7 @@ class Shard:
         self.a: dict[int, np.ndarray] = {}
         self.boxes: dict[int, _Box] = {}
         self.G: dict[int, list[np.ndarray]] = {}
+        self.offsets: dict[int, np.ndarray] = {}  # what f differs by from the sums over G, where a proof has shown it
         self.sent = np.zeros(self.n, bool)
         self.stacks = ShardStacks(first, self.n, self.threads)
         self.last_reply: RoundReply | None = None
@@ -144,7 +145,7 @@ class Shard:
     def drop_heads(self, numbers: list[int]) -> None:
         """Forget learning problems that are over."""
         for h in numbers:
-            for kept in (self.heads, self.a, self.boxes, self.G):
+            for kept in (self.heads, self.a, self.boxes, self.G, self.offsets):
                 kept.pop(h, None)  # a shard that replaces another one may never have heard of a head
 
     # -- a round ------------------------------------------------------------------------------------------------------
@@ -225,7 +226,8 @@ class Shard:
                     self.stacks.add(self.family_statistic[f], block, places, basis.matrices, weights, self.G[h][f])
                 elif len(places):
                     self._accumulate(basis, block, places, weights, self.G[h][f])
-        f_values = np.zeros(self.n)
+        offset = self.offsets.get(h)
+        f_values = np.zeros(self.n) if offset is None else offset.copy()
         quadratic = []
         at = 0
         for family, basis, G in zip(self.problem.families, self.bases, self.G[h], strict=True):
@@ -244,7 +246,7 @@ class Shard:
             pick = violators(residual, a, box.lower, box.upper, part.count)
         watched = part.watch[(part.watch >= self.first) & (part.watch < self.first + self.n)] - self.first
         local = self._distinct(*pick, watched)
-        losses = self._losses(h, f_values, part.intercepts)
+        losses = self.losses(h, f_values, part.intercepts)
         return HeadReply(
             h,
             pick[0] + self.first,
@@ -255,6 +257,7 @@ class Shard:
             self._gradients(h, local),
             np.concatenate(quadratic),
             losses,
+            None if offset is None else offset[local],
         )
 
     def _restage(self, h: int, part: HeadRequest) -> None:
@@ -265,8 +268,10 @@ class Shard:
             self.a[h] = np.clip(self.a[h] * part.stretch, self.boxes[h].lower, self.boxes[h].upper)
             for G in self.G[h]:
                 G *= part.stretch
+            if h in self.offsets:
+                self.offsets[h] = self.offsets[h] * part.stretch
 
-    def _losses(self, h: int, f: np.ndarray, intercepts: np.ndarray) -> np.ndarray:
+    def losses(self, h: int, f: np.ndarray, intercepts: np.ndarray) -> np.ndarray:
         """(B,) weighted loss of own rows at each candidate for the intercept."""
         box, loss = self.boxes[h], self.heads[h].loss
         active = box.bounds > 0
@@ -342,7 +347,8 @@ class Shard:
         found = []
         for h, combination, ids in wanted:
             own = ids[(ids >= self.first) & (ids < self.first + self.n)] - self.first
-            found.append(self._gradients(h, own) @ combination)
+            values = self._gradients(h, own) @ combination
+            found.append(values + self.offsets[h][own] if h in self.offsets else values)
         return found
 
 

@@ -29,24 +29,41 @@ class Leader(HeadSolver):
     def absorb_members(self) -> None:
         """After all members have absorbed a round: certify, decide, and take the weight step of the group."""
         self.rounds += 1
-        members = self.members
-        self.s = np.sum([member.s for member in members], axis=0)
-        values = [member.head.loss.dual_value(member.a, member.head.targets, member.bounds) for member in members]
-        losses = sum(member.losses.min() for member in members)
-        self.certificate = certify(self.head.norm, self.theta, self.s, float(np.sum(values)), np.zeros(1), np.array([losses]))
-        self.violation = max(member.violation for member in members)
-        self.a = np.concatenate([member.a for member in members])
+        self._certify_members()
         self._remember()
         self._decide()
+        self.weights_moved = False
+        if not self.ready:
+            self._held_weight_step(self.dual_value)
+        for member in self.members:
+            member.ready = self.ready
+            if self.weights_moved:
+                member.theta, member.weights_moved = self.theta.copy(), True
+
+    @property
+    def dual_value(self) -> float:
+        return float(np.sum([member.dual_value for member in self.members]))
+
+    def _certify_members(self) -> None:
+        """One certificate for all members, from what each has found of itself."""
+        members = self.members
+        self.s = np.sum([member.s for member in members], axis=0)
+        losses = sum(member.losses.min() for member in members)
+        self.certificate = certify(self.head.norm, self.theta, self.s, self.dual_value, np.zeros(1), np.array([losses]))
+        self.violation = max(member.violation for member in members)
+        self.a = np.concatenate([member.a for member in members])
         for member in members:
             member.certificate = replace(self.certificate, intercept=member.intercept)
-            member.done, member.converged = self.done, self.converged
-        self.weights_moved = False
-        if not self.done:
-            self._held_weight_step(float(np.sum(values)))
-        if self.weights_moved:
-            for member in members:
-                member.theta, member.weights_moved = self.theta.copy(), True
+
+    def settle(self) -> None:
+        """Decide for all members, once each has its proof."""
+        self._certify_members()
+        before = self.best
+        super().settle()
+        for member in self.members:
+            if self.best is not before:
+                member.best = (member.certificate, member.a.copy(), self.theta.copy())
+            member.done, member.ready, member.weights_moved = self.done, self.ready, self.weights_moved
 
     def _remember(self) -> None:
         before = self.best

@@ -67,6 +67,18 @@ l1_distances = Loop("l1_distances", "A:T[2] B:T[2] out:T[2]=", fastmath=True)
 chi2_distances = Loop("chi2_distances", "A:T[2] B:T[2] out:T[2]=", fastmath=True)
 intersections = Loop("intersections", "A:T[2] B:T[2] out:T[2]=", fastmath=True)
 
+_CELLS = {"first": int(np.float64(0.5).view(np.int64)), "shift": 48, "edge": 0.5}
+_sum_polynomials = Loop(
+    "sum_polynomials",
+    "stat:float64[2] bits:int64[2] table:float64[2] first:int64 shift:int64 edge:float64 weights:float64[1] out:float64[1]=",
+    fastmath=True,
+    trial=_CELLS,
+)
+_add_moments = Loop(
+    "add_moments",
+    "stat:float64[2] bits:int64[2] left:float64[1] right:float64[1] first:int64 shift:int64 edge:float64 moments:float64[2]=",
+    trial=_CELLS,
+)
 _accumulate_table = Loop(
     "accumulate_table",
     "bits:int32[2] slots:int64[1] weights:float64[1] table:float32[2] shift:int64 first:int64 sums:float32[2]= out:float64[2]= "
@@ -118,6 +130,20 @@ def look_up_float32(stat: np.ndarray, table: np.ndarray, shift: int, first: int,
 def look_up_float64(stat: np.ndarray, table: np.ndarray, shift: int, first: int, out: np.ndarray, start: int, stop: int) -> None:
     """The same for float64 statistics (`shift` and `first` refer to their 64-bit patterns)."""
     _look_up_float64(_bits(stat, np.float64, np.int64), table, shift, first, out, start, stop)
+
+
+def sum_polynomials(
+    stat: np.ndarray, table: np.ndarray, first: int, shift: int, edge: float, weights: np.ndarray, out: np.ndarray
+) -> None:
+    """out[i] += sum_j weights[j] * P(stat[i, j]), P the polynomial of the statistic's cell (see `loops`). stat : float64, >= 0."""
+    _sum_polynomials(stat, _bits(stat, np.float64, np.int64), table, first, shift, edge, weights, out)
+
+
+def add_moments(
+    stat: np.ndarray, left: np.ndarray, right: np.ndarray, first: int, shift: int, edge: float, moments: np.ndarray
+) -> None:
+    """moments[cell, k] += left[i] * right[j] * v^k for all pairs of a block, v in [-1, 1] across the cell. stat : float64, >= 0."""
+    _add_moments(stat, _bits(stat, np.float64, np.int64), left, right, first, shift, edge, moments)
 
 
 def _bits(stat: np.ndarray, number: type, integer: type) -> np.ndarray:

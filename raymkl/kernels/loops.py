@@ -198,6 +198,55 @@ def look_up_float64(bits, table, shift, first, out, start, stop):
             out[i, j] = table[cell] + fraction * (table[cell + 1] - table[cell])
 
 
+def sum_polynomials(stat, bits, table, first, shift, edge, weights, out):
+    """out[i] += sum_j weights[j] * P(stat[i, j]), P the polynomial of the statistic's cell.
+
+    stat : (rows, columns) float64, bits : the same as int64. table : (cells, 8), coefficients of powers of v in [-1, 1] across a cell.
+    Cell 0 goes from 0 to `edge`; the bit pattern of the edge is `first`, and `shift` bits are dropped to number the cells beyond it.
+    """
+    mask = np.int64((np.int64(1) << shift) - 1)
+    scale = 2.0 / np.float64(np.int64(1) << shift)
+    top = np.int64(((table.shape[0] - 1) << shift) - 1)
+    near = 2.0 / edge
+    for i in range(stat.shape[0]):
+        total = 0.0
+        for j in range(stat.shape[1]):
+            offset = bits[i, j] - first
+            inside = _smaller(_larger(offset, np.int64(0)), top)
+            cell = 0 if offset < 0 else (inside >> shift) + 1
+            v = (near * stat[i, j] if offset < 0 else scale * np.float64(inside & mask)) - 1.0
+            v2 = v * v
+            low = (table[cell, 0] + v * table[cell, 1]) + v2 * (table[cell, 2] + v * table[cell, 3])
+            high = (table[cell, 4] + v * table[cell, 5]) + v2 * (table[cell, 6] + v * table[cell, 7])
+            total += weights[j] * (low + v2 * v2 * high)
+        out[i] += total
+
+
+def add_moments(stat, bits, left, right, first, shift, edge, moments):
+    """moments[cell, k] += left[i] * right[j] * v^k for all pairs; cells as above, those of `moments` (cells, 8)."""
+    mask = np.int64((np.int64(1) << shift) - 1)
+    scale = 2.0 / np.float64(np.int64(1) << shift)
+    top = np.int64(((moments.shape[0] - 1) << shift) - 1)
+    near = 2.0 / edge
+    for i in range(stat.shape[0]):
+        for j in range(stat.shape[1]):
+            offset = bits[i, j] - first
+            inside = _smaller(_larger(offset, np.int64(0)), top)
+            cell = 0 if offset < 0 else (inside >> shift) + 1
+            v = (near * stat[i, j] if offset < 0 else scale * np.float64(inside & mask)) - 1.0
+            weight = left[i] * right[j]
+            v2 = v * v
+            weight4 = weight * (v2 * v2)
+            moments[cell, 0] += weight
+            moments[cell, 1] += weight * v
+            moments[cell, 2] += weight * v2
+            moments[cell, 3] += weight * v2 * v
+            moments[cell, 4] += weight4
+            moments[cell, 5] += weight4 * v
+            moments[cell, 6] += weight4 * v2
+            moments[cell, 7] += weight4 * v2 * v
+
+
 def accumulate_powers(stat, slots, weights, exponents, inverse_scale, out, start, stop):
     """out[i, r] += sum_k weights[k] * (stat[slots[k], i] * inverse_scale) ** exponents[r] for start <= i < stop.
 

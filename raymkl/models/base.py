@@ -175,7 +175,7 @@ class BaseMKL(ExplainMixin, BaseEstimator):
             depths={key: array.shape[2] for key, array in rows.items() if getattr(array, "ndim", 2) == 3},
         )
         problem.cells = cell_dtypes(families, rows, problem.dtype_of)
-        return problem, {key: _as_dtype(array, dtype) for key, array in rows.items()}, gate_of_entry
+        return problem, dict(rows), gate_of_entry
 
     def _train(self, rows: dict, kernels: list[Kernel], heads: list[Head]) -> None:
         """Hand the problem to the engine and keep what it learned."""
@@ -316,12 +316,6 @@ def _number(name: str, value: Any, low: float, strict: bool = False, whole: bool
     if not fine:
         what = "a whole number" if whole else "a finite number"
         raise ValueError(f"{name} must be {what} {'>' if strict else '>='} {low:g}, got {value!r}")
-
-
-def _as_dtype(array: Any, dtype: Any) -> Any:
-    if getattr(array, "ndim", 2) == 3 or array.dtype.kind != "f":
-        return array  # ready-made matrices stay as they are: a copy could be larger than memory
-    return array.astype(dtype, copy=False)
 
 
 def _without_constant_gates(
