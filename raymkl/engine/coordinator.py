@@ -256,7 +256,7 @@ class Coordinator(OpenPool):
         """Accurate losses (B,) and quadratic terms (E,) of the present points of some heads."""
         solvers = [self.solvers[h] for h in heads]
         ids = np.flatnonzero(np.any([solver.a != 0 for solver in solvers], axis=0))
-        request = ProofRequest(ids, self.rows_of(ids) if self.cached and len(ids) else {}, self.bounds)
+        request = ProofRequest(ids, self.rows_of(ids) if self.compared and len(ids) else {}, self.bounds)
         for h, solver in zip(heads, solvers, strict=True):
             places = np.flatnonzero(solver.a[ids])
             weights = solver.theta * self.factors[h]
@@ -306,7 +306,9 @@ class Coordinator(OpenPool):
         self.round += 1
         touched = np.unique(np.concatenate([steps[h].ids for h in active])).astype(np.int64)
         request, _ = self._entering(touched, np.any([solver.a != 0 for solver in self.solvers.values()], axis=0))
-        request.drop, self.dropped = self.dropped, []
+        request.columns, request.drop, self.dropped = touched, self.dropped, []
+        if self.problem.light and len(touched):
+            request.column_rows = self.rows_of(touched)
         for h in active:
             solver, step = self.solvers[h], steps[h]
             slots = self.cache.slots(step.ids) if self.cached else step.ids

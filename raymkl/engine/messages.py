@@ -54,8 +54,9 @@ class Problem:
 
     views : view keys, in the order of the columns of a row block. families : entries grouped by statistic and gate.
     gates : (n, J) or None. dtype : of the statistics, except those in `wide`, which are float64. depths : matrices in the stack of
-    each view that holds ready-made ones. exact : evaluate formulas instead of tables. cells : dtype of the caches of those statistics
-    that are kept in another one than they are computed in.
+    each view that holds ready-made ones. exact : evaluate formulas instead of tables. coarse : whether tables may span the kernels
+    less precisely. light : statistics that are computed anew where they are wanted, which is quicker than keeping them. cells : dtype of
+    the caches of those statistics that are kept in another one than they are computed in.
     """
 
     views: list
@@ -65,13 +66,19 @@ class Problem:
     gates: np.ndarray | None = None
     dtype: Any = np.float32
     exact: bool = False
+    coarse: bool = False
     wide: frozenset = frozenset()
+    light: frozenset = frozenset()
     depths: dict = field(default_factory=dict)
     cells: dict = field(default_factory=dict)
 
     def dtype_of(self, statistic: Any) -> Any:
         """dtype in which a statistic is computed."""
         return np.float64 if statistic in self.wide else self.dtype
+
+    def is_cached(self, statistic: Any) -> bool:
+        """Whether shards keep the statistics of columns."""
+        return statistic.cacheable and statistic not in self.light
 
     def cell_dtype(self, statistic: Any) -> Any:
         """dtype in which a statistic is cached."""
@@ -109,12 +116,17 @@ class HeadRequest:
 
 @dataclass
 class RoundRequest:
-    """One call to every shard: rows that enter the cache (with their features and slots), what each head asks, heads to forget."""
+    """One call to every shard: rows that enter the cache (with their features and slots), what each head asks, heads to forget.
+
+    columns, column_rows : (k,) all rows that a head has changed, sorted, and their features where statistics are not cached.
+    """
 
     round: int
     entering: np.ndarray
     slots: np.ndarray
     rows: dict
+    columns: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    column_rows: dict = field(default_factory=dict)
     heads: list[HeadRequest] = field(default_factory=list)
     drop: list[int] = field(default_factory=list)
 

@@ -19,7 +19,7 @@ from .head_solver import HeadSolver, Step
 from .messages import Head, Problem, RoundRequest
 from .plan import MemoryPlan, plan_of
 from .program import forget
-from .proof import is_accurate
+from .proof import is_accurate, mask_sums
 from .recovery import bring_up_to_date, without_changes
 from .rows import concatenate, take
 
@@ -38,7 +38,8 @@ class OpenPool:
         self.pool, self.problem, self.budget = pool, problem, budget
         self.policy = policy or FailurePolicy(0)
         self.statistics = list(dict.fromkeys(family.statistic for family in problem.families))
-        self.cached = any(statistic.cacheable for statistic in self.statistics)
+        self.compared = any(statistic.cacheable for statistic in self.statistics)  # else all pairs are ready-made
+        self.cached = any(map(problem.is_cached, self.statistics))
         self.store = RowStore(problem.n_rows)
         self.centers: dict | None = None
         self.plan: MemoryPlan | None = None
@@ -70,7 +71,8 @@ class OpenPool:
         self.depth = sum(self.problem.depths.values())
         self.bounds = [statistic.bound(float(size)) for statistic, size in zip(self.statistics, largest, strict=True)]
         self.bases = [
-            family.basis(self.bounds[self.statistics.index(family.statistic)], self.problem.exact) for family in self.problem.families
+            family.basis(self.bounds[self.statistics.index(family.statistic)], self.problem.exact, self.problem.coarse)
+            for family in self.problem.families
         ]
         # Whether the rounds' own sums are as good as a proof.
         self.accurate = all(is_accurate(self.problem, f.statistic, b) for f, b in zip(self.problem.families, self.bases, strict=True))
@@ -101,7 +103,7 @@ class OpenPool:
         sums = np.zeros_like(diagonal)
         if "multiplicative" in kinds:  # classes of one fold have the same rows
             distinct, which = np.unique(masks, axis=0, return_inverse=True)
-            sums = (self._matrix_sums(distinct) @ self.spread.T)[which.ravel()]
+            sums = self._matrix_sums(distinct)[which.ravel()]
         found = [
             scales(head.normalize, diagonal[h], sums[h], masks[h].sum()) if head.normalize in ("multiplicative", "trace") else ones[h]
             for h, head in enumerate(heads)
@@ -113,7 +115,7 @@ class OpenPool:
         return self._scales([head], mask[None], np.zeros((1, self.problem.n_entries)))[0]
 
     def _matrix_sums(self, masks: np.ndarray) -> np.ndarray:
-        """(H, R) sums over all pairs of rows of each mask; beyond 8,192 rows from evenly spaced columns."""
+        """(H, E) sums over all pairs of rows of each mask; beyond 8,192 rows from evenly spaced columns."""
         n = self.problem.n_rows
         columns = np.unique(np.linspace(0, n - 1, min(n, MOST_SUM_COLUMNS)).astype(np.int64))
         weights = masks[:, columns]
@@ -123,7 +125,9 @@ class OpenPool:
         for start in range(0, len(columns), step):
             ids = columns[start : start + step]
             request, slots = self._entering(ids, None)
-            total = total + np.sum(self._ask("matrix_sums", request, ids, slots, masks, weights[:, start : start + step]), axis=0)
+            rows = self.rows_of(ids) if self.compared else {}
+            some = weights[:, start : start + step]
+            total = total + np.sum(self._ask("apply", mask_sums, request, ids, slots, rows, self.bounds, masks, some), axis=0)
         return total
 
     def _entering(self, ids: np.ndarray, in_use: np.ndarray | None) -> tuple[RoundRequest, np.ndarray]:

@@ -98,7 +98,7 @@ def plan(
 def plan_of(problem: Problem, bounds: list[tuple[int, int]], rank: int, n_heads: int, together: int, budget: int | None) -> MemoryPlan:
     """The plan of a problem whose rows are split at `bounds`; the rest is as in `plan`."""
     statistics = list(dict.fromkeys(family.statistic for family in problem.families))
-    item = sum(problem.pair_bytes(statistic) for statistic in statistics if statistic.cacheable)
+    item = sum(problem.pair_bytes(statistic) for statistic in statistics if problem.is_cached(statistic))
     rows = max((last - first for first, last in bounds), default=0)
     strings = any(statistic.reads_strings for statistic in statistics)
     if problem.depths:

@@ -28,7 +28,7 @@ from ..kernels.match_counts import RunBasis
 from .rows import take
 
 if TYPE_CHECKING:
-    from .messages import Problem
+    from .messages import Problem, RoundRequest
     from .shard import Shard
 
 # Rows and columns of a block of statistics; it stays in the processor's cache while all heads look at it.
@@ -79,43 +79,67 @@ def is_accurate(problem: Problem, statistic: Any, basis: Any) -> bool:
 
 def prove(shard: Shard, request: ProofRequest) -> list[Proof]:
     """This shard's part of the proofs; what f differs by from the shard's sums is kept as the offset of the head."""
-    sums = {
-        f: accurate_sums(family, request.bounds[shard.family_statistic[f]])
-        for f, (family, basis) in enumerate(zip(shard.problem.families, shard.bases, strict=True))
-        if not is_accurate(shard.problem, family.statistic, basis)
-    }
+    families = [f for f in range(len(shard.bases)) if not is_accurate(shard.problem, shard.problem.families[f].statistic, shard.bases[f])]
+    sums = {f: accurate_sums(shard.problem.families[f], request.bounds[shard.family_statistic[f]]) for f in families}
     points = [_Point(shard, part, request.ids, sums) for part in request.heads]
-    for s in sorted({shard.family_statistic[f] for f in sums}):
-        _sweep(shard, request, s, [f for f in sums if shard.family_statistic[f] == s], points)
+    _sweep(shard, request.ids, request.rows, sums, points)
     return [point.proof() for point in points]
 
 
-def _sweep(shard: Shard, request: ProofRequest, s: int, families: list[int], points: list[_Point]) -> None:
-    """Go through all pairs of own rows and support rows, a block at a time."""
-    statistic = shard.statistics[s]
-    columns = statistic.prepare(request.rows, np.float64, shard.centers)
-    blocks = range(0, len(columns), BLOCK_COLUMNS)
-    parts = [columns.take(slice(first, first + BLOCK_COLUMNS)) for first in blocks]
-    portions = -(-shard.n // BLOCK_ROWS)
-    moments: dict[int, list] = {}
+def mask_sums(
+    shard: Shard, request: RoundRequest, ids: np.ndarray, slots: np.ndarray, rows: dict, bounds: list[float], masks: np.ndarray, weights: Any
+) -> np.ndarray:
+    """(H, E) sum_i sum_j masks[h, i] weights[h, j] k_e(x_i, x_j) over own rows i and the given columns j, without gates.
 
-    def work(start: int, stop: int) -> None:
-        mine = moments.setdefault(start, [[point.moments(f) for f in families] for point in points])
-        for portion in range(start, stop):
-            rows = slice(portion * BLOCK_ROWS, min((portion + 1) * BLOCK_ROWS, shard.n))
-            own = statistic.prepare(take(shard.rows, rows), np.float64, shard.centers)
-            for first, part in zip(blocks, parts, strict=True):
-                stat = np.ascontiguousarray(statistic.pairs(own, part), np.float64)
-                _set_diagonal(statistic, stat, own, request.ids[first : first + BLOCK_COLUMNS] - shard.first - rows.start)
-                for point, sums in zip(points, mine, strict=True):
-                    for f, moment in zip(families, sums, strict=True):
-                        point.add(f, moment, stat, rows, slice(first, first + BLOCK_COLUMNS))
+    request : columns to cache first, for sums that are made of cached ones. ids, slots, rows : (k,) columns, where they are cached, and
+    their features. bounds : of the statistics. masks : (H, n_total). weights : (H, k).
+    """
+    shard.enter(request)
+    own = masks[:, shard.first : shard.first + shard.n]
+    result, sums = np.zeros((len(masks), shard.problem.n_entries)), {}
+    for f, (family, basis) in enumerate(zip(shard.problem.families, shard.bases, strict=True)):
+        if family.statistic in shard.problem.light or not is_accurate(shard.problem, family.statistic, basis):
+            sums[f] = accurate_sums(family, bounds[shard.family_statistic[f]])
+            continue
+        for h in range(len(masks)):
+            result[h, family.members] = basis.coefficients @ (own[h] @ shard.column_sums(f, ids, slots, weights[h]))
+    points = [_Mask(own[h], weights[h], sums) for h in range(len(masks))]
+    _sweep(shard, ids, rows, sums, points)
+    for h, point in enumerate(points):
+        for f, totals in point.totals.items():
+            result[h, shard.problem.families[f].members] = sums[f].total(totals)
+    return result
 
-    shard.threads.split(portions, work)
-    for start in sorted(moments):
-        for point, sums in zip(points, moments[start], strict=True):
-            for f, moment in zip(families, sums, strict=True):
-                point.totals[f] = point.totals[f] + moment
+
+def _sweep(shard: Shard, ids: np.ndarray, features: dict, sums: dict[int, AccurateSums], points: list) -> None:
+    """Go through all pairs of own rows and columns, a block at a time, and let every point take what it wants of them.
+
+    ids, features : of the columns. sums : of the families that are wanted. A point has `add` and, by family, `totals` of its moments.
+    """
+    for s in sorted({shard.family_statistic[f] for f in sums}):
+        families = [f for f in sums if shard.family_statistic[f] == s]
+        statistic = shard.statistics[s]
+        columns = statistic.prepare(features, np.float64, shard.centers) if len(ids) else []
+        parts = [(slice(at, at + BLOCK_COLUMNS), columns.take(slice(at, at + BLOCK_COLUMNS))) for at in range(0, len(ids), BLOCK_COLUMNS)]
+        moments: dict[int, list] = {}
+
+        def work(start: int, stop: int, statistic=statistic, parts=parts, families=families, moments=moments) -> None:
+            mine = moments.setdefault(start, [[sums[f].moments() for f in families] for _ in points])
+            for portion in range(start, stop):
+                rows = slice(portion * BLOCK_ROWS, min((portion + 1) * BLOCK_ROWS, shard.n))
+                own = statistic.prepare(take(shard.rows, rows), np.float64, shard.centers)
+                for some, part in parts:
+                    stat = np.ascontiguousarray(statistic.pairs(own, part), np.float64)
+                    _set_diagonal(statistic, stat, own, ids[some] - shard.first - rows.start)
+                    for point, own_moments in zip(points, mine, strict=True):
+                        for f, moment in zip(families, own_moments, strict=True):
+                            point.add(f, moment, stat, rows, some)
+
+        shard.threads.split(-(-shard.n // BLOCK_ROWS), work)
+        for start in sorted(moments):
+            for point, own_moments in zip(points, moments[start], strict=True):
+                for f, moment in zip(families, own_moments, strict=True):
+                    point.totals[f] = point.totals[f] + moment
 
 
 def _set_diagonal(statistic: Any, stat: np.ndarray, own: Any, places: np.ndarray) -> None:
@@ -123,6 +147,21 @@ def _set_diagonal(statistic: Any, stat: np.ndarray, own: Any, places: np.ndarray
     there = np.flatnonzero((places >= 0) & (places < len(stat)))
     if len(there):
         stat[places[there], there] = statistic.diagonal(own.take(places[there]))
+
+
+class _Mask:
+    """Sums over all pairs of some rows. left : (own rows,). right : (columns,)."""
+
+    def __init__(self, left: np.ndarray, right: np.ndarray, sums: dict[int, AccurateSums]):
+        self.left, self.right, self.sums = left, right, sums
+        self.totals = {f: family_sums.moments() for f, family_sums in sums.items()}
+
+    def add(self, f: int, moments: np.ndarray, stat: np.ndarray, rows: slice, columns: slice) -> None:
+        left, right = self.left[rows], self.right[columns]
+        some, mine = np.flatnonzero(right), np.flatnonzero(left)
+        if len(some) < len(right) or len(mine) < len(left):
+            stat, left, right = np.ascontiguousarray(stat[np.ix_(mine, some)]), left[mine], right[some]
+        self.sums[f].add(moments, stat, left, right)
 
 
 class _Point:
@@ -146,9 +185,6 @@ class _Point:
             self.right[f] = right * shard.problem.gates[ids, family.gate] if gated else right
             self.functions[f] = family_sums.function(part.weights[family.members])
             self.totals[f] = family_sums.moments()
-
-    def moments(self, f: int) -> np.ndarray:
-        return self.sums[f].moments()
 
     def add(self, f: int, moments: np.ndarray, stat: np.ndarray, rows: slice, columns: slice) -> None:
         """Take the pairs of a block into the decision values and into the moments of the quadratic terms."""

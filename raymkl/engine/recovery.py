@@ -50,7 +50,7 @@ def bring_up_to_date(coordinator: Coordinator, shard: int) -> None:
         for start in range(0, len(used), at_once):
             ids = used[start : start + at_once]
             values = {h: solver.a[ids] for h, solver in solvers.items() if np.any(solver.a[ids])}
-            ask("rebuild", ids, coordinator.rows_of(ids) if coordinator.cached else {}, values)
+            ask("rebuild", ids, coordinator.rows_of(ids) if coordinator.compared else {}, values)
     cached = coordinator.cache.columns if coordinator.cached else NO_IDS
     for start in range(0, len(cached), at_once):
         ids = cached[start : start + at_once]

@@ -31,6 +31,9 @@ from .shard_stacks import ShardStacks
 
 # Rows that are summed at a time; they are in the processor's cache for both sums.
 SUMMED_ROWS = 256
+# Rows and columns of a block of light statistics, which stays in the processor's cache until all sums have met it.
+LIGHT_ROWS = 512
+LIGHT_COLUMNS = 256
 
 
 class Shard:
@@ -114,25 +117,13 @@ class Shard:
     def open(self, bases: list[Basis], capacity: int) -> None:
         """Take the bases of the families and reserve a cache of `capacity` columns (memory is touched only when used)."""
         self.bases = bases
-        self.cache = [s.empty_block(capacity, self.n, self.problem.cell_dtype(s)) if s.cacheable else None for s in self.statistics]
+        self.cache = [s.empty_block(capacity, self.n, self.problem.cell_dtype(s)) if self.problem.is_cached(s) else None for s in self.statistics]
 
-    def matrix_sums(self, request: RoundRequest, ids: np.ndarray, slots: np.ndarray, masks: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """(H, R) sum_i sum_j masks[h, i] weights[h, j] basis_r(i, j) over own rows i and the given columns j, without gates.
-
-        request : columns to compute first; they stay cached for the training. ids, slots : (k,) all columns. masks : (H, n_total).
-        weights : (H, k).
-        """
-        self._enter(request)
-        result = np.zeros((len(masks), sum(basis.rank for basis in self.bases)))
-        at = 0
-        for f, basis in enumerate(self.bases):
-            block, places = self._block(f, ids, slots)
-            for h in range(len(masks)):
-                out = np.zeros((self.n, basis.rank))
-                self._accumulate(basis, block, places, weights[h], out)
-                result[h, at : at + basis.rank] = masks[h, self.first : self.first + self.n] @ out
-            at += basis.rank
-        return result
+    def column_sums(self, f: int, ids: np.ndarray, slots: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """(n, R) sum_j weights[j] basis_r(i, j) of a family over columns that are cached or ready-made, without gates."""
+        out = np.zeros((self.n, self.bases[f].rank))
+        self._accumulate(self.bases[f], *self._block(f, ids, slots), weights, out)
+        return out
 
     def add_heads(self, heads: dict[int, Head]) -> None:
         """Add learning problems by their numbers; dual variables start at zero."""
@@ -156,7 +147,10 @@ class Shard:
             return self.last_reply
         self.drop_heads(request.drop)
         self._enter(request)
-        replies = [self._advance_head(part) for part in request.heads]
+        for part in request.heads:
+            self._change(part)
+        self._add_light(request.columns, request.column_rows, {part.head: (part.columns, part.delta) for part in request.heads})
+        replies = [self._reply(part) for part in request.heads]
         self.stacks.forget()
         wanted = [np.concatenate([reply.grow, reply.shrink]) for reply in replies]
         local = self._distinct(*(ids - self.first for ids in wanted))
@@ -208,24 +202,55 @@ class Shard:
             cost=float(len(slots)) * self.n * basis.rank,
         )
 
-    def _advance_head(self, part: HeadRequest) -> HeadReply:
+    def _change(self, part: HeadRequest) -> None:
+        """Bring a head's dual variables, and its sums over columns that are at hand, up to date."""
         h = part.head
         self._restage(h, part)
+        if len(part.columns) == 0:
+            return
+        mine = (part.columns >= self.first) & (part.columns < self.first + self.n)
+        self.a[h][part.columns[mine] - self.first] = part.values[mine]
+        for f, basis in enumerate(self.bases):
+            if self.statistics[self.family_statistic[f]] in self.problem.light:
+                continue
+            block, places = self._block(f, part.columns, part.slots)
+            weights, live = self._gated(f, part.columns, part.delta)
+            places = places[live]
+            if len(places) and isinstance(basis, StackBasis):
+                self.stacks.add(self.family_statistic[f], block, places, basis.matrices, weights, self.G[h][f])
+            elif len(places):
+                self._accumulate(basis, block, places, weights, self.G[h][f])
+
+    def _gated(self, f: int, columns: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, Any]:
+        """What columns weigh in a family, and which of them (a kernel whose gate is zero for an example is not evaluated for it)."""
+        gate = self.problem.families[f].gate
+        if gate == NO_GATE:
+            return weights, slice(None)
+        weights = weights * self.problem.gates[columns, gate]
+        live = np.flatnonzero(weights)
+        return weights[live], live
+
+    def _add_light(self, ids: np.ndarray, rows: dict, changes: dict[int, tuple[np.ndarray, np.ndarray]]) -> None:
+        """Add the part of some columns to the sums over light statistics, which are computed block by block as they are needed.
+
+        ids : (k,) sorted. rows : their features. changes : columns and what they weigh, by head.
+        """
+        for s, statistic in enumerate(self.statistics):
+            if statistic not in self.problem.light or len(ids) == 0:
+                continue
+            columns = statistic.prepare(rows, self.problem.dtype_of(statistic), self.centers)
+            jobs = []  # (basis, places among the columns, weights, sums)
+            for f in (f for f, place in enumerate(self.family_statistic) if place == s):
+                for h, (changed, delta) in changes.items():
+                    weights, live = self._gated(f, changed, delta)
+                    if len(weights):
+                        jobs.append((self.bases[f], np.searchsorted(ids, changed[live]), np.array(weights), self.G[h][f]))
+            if jobs:
+                self.threads.split(-(-self.n // LIGHT_ROWS), _LightBlocks(self, s, columns, ids, jobs), cost=float(len(ids)) * self.n)
+
+    def _reply(self, part: HeadRequest) -> HeadReply:
+        h = part.head
         a, box = self.a[h], self.boxes[h]
-        if len(part.columns):
-            mine = (part.columns >= self.first) & (part.columns < self.first + self.n)
-            a[part.columns[mine] - self.first] = part.values[mine]
-            for f, (family, basis) in enumerate(zip(self.problem.families, self.bases, strict=True)):
-                block, places = self._block(f, part.columns, part.slots)
-                weights = part.delta
-                if family.gate != NO_GATE:
-                    weights = weights * self.problem.gates[part.columns, family.gate]
-                    live = np.flatnonzero(weights)  # a kernel whose gate is zero for an example is not evaluated for it
-                    weights, places = weights[live], places[live]
-                if len(places) and isinstance(basis, StackBasis):
-                    self.stacks.add(self.family_statistic[f], block, places, basis.matrices, weights, self.G[h][f])
-                elif len(places):
-                    self._accumulate(basis, block, places, weights, self.G[h][f])
         offset = self.offsets.get(h)
         f_values = np.zeros(self.n) if offset is None else offset.copy()
         quadratic = []
@@ -306,8 +331,12 @@ class Shard:
     def rebuild(self, ids: np.ndarray, rows: dict, values: dict[int, np.ndarray]) -> None:
         """Add the part of some columns to the gradients. ids : (k,). rows : their features. values : (k,) dual variables by head."""
         request = RoundRequest(0, ids, np.arange(len(ids)), rows)
+        self._add_light(ids, rows, {h: (ids[used], a[used]) for h, a in values.items() if len(used := np.flatnonzero(a))})
         blocks = []
         for s, statistic in enumerate(self.statistics):
+            if statistic in self.problem.light:
+                blocks.append(None)
+                continue
             if self.cache[s] is None:
                 blocks.append((self.prepared[s].array, ids))
                 continue
@@ -316,6 +345,8 @@ class Shard:
             blocks.append((fresh, np.arange(len(ids))))
         for h, a in values.items():
             for f, (family, basis) in enumerate(zip(self.problem.families, self.bases, strict=True)):
+                if blocks[self.family_statistic[f]] is None:
+                    continue
                 weights = a if family.gate == NO_GATE else a * self.problem.gates[ids, family.gate]
                 block, places = blocks[self.family_statistic[f]]
                 used = np.flatnonzero(weights)
@@ -361,6 +392,37 @@ def _sums(array: np.ndarray) -> tuple[np.ndarray, float]:
         sums += ones[: len(part)] @ part
         squares += float(np.vdot(part, part))
     return sums, squares
+
+
+class _LightBlocks:
+    """Goes through portions of a shard's rows: statistics with all columns, a block at a time, and every sum that wants them."""
+
+    def __init__(self, shard: Shard, s: int, columns: Any, ids: np.ndarray, jobs: list[tuple]):
+        self.shard, self.statistic, self.own = shard, shard.statistics[s], shard.prepared[s]
+        self.dtype = shard.problem.dtype_of(self.statistic)
+        self.parts = []  # (columns of a block, their numbers among own rows, what each job has of them)
+        for first in range(0, len(columns), LIGHT_COLUMNS):
+            some = slice(first, min(first + LIGHT_COLUMNS, len(columns)))
+            work = []
+            for basis, places, weights, out in jobs:
+                here = slice(*np.searchsorted(places, (some.start, some.stop)))
+                if here.stop > here.start:
+                    work.append((basis, places[here] - first, weights[here], out))
+            self.parts.append((columns.take(some), ids[some] - shard.first, work))
+
+    def __call__(self, start: int, stop: int) -> None:
+        memory = np.empty(LIGHT_ROWS * min(LIGHT_COLUMNS, max(len(part[0]) for part in self.parts)), self.dtype)
+        for portion in range(start, stop):
+            rows = slice(portion * LIGHT_ROWS, min((portion + 1) * LIGHT_ROWS, self.shard.n))
+            own, width = self.own.take(rows), rows.stop - rows.start
+            for columns, local, work in self.parts:
+                block = memory[: len(columns) * width].reshape(len(columns), width)
+                self.statistic.fill(columns, own, block, np.arange(len(columns)))
+                mine = np.flatnonzero((local >= rows.start) & (local < rows.stop))
+                if len(mine):  # the statistic of a row with itself is known exactly
+                    block[mine, local[mine] - rows.start] = self.statistic.diagonal(columns.take(mine))
+                for basis, places, weights, out in work:
+                    basis.accumulate(block, places, weights, out[rows], 0, width)
 
 
 class _Box:

@@ -23,8 +23,11 @@ import numpy as np
 
 # 2^8 cells per octave: linear interpolation of exp(-gamma t) is off by at most 1.1e-6.
 CELL_BITS = 8
-# Functions are spanned to this accuracy, relative to each kernel's largest value.
+# Functions are spanned to this accuracy, relative to each kernel's largest value. Where a coarse span will do, a last group of LANES
+# functions that is not full is left out if that costs no more than the second number: groups are what rounds cost, and proofs correct
+# what rounds are wrong about.
 SPAN_ERROR = 3e-7
+COARSE_SPAN_ERROR = 1e-4
 # Kernel banks larger than this are spanned through a sketch, which costs less than a full decomposition.
 SKETCH_SIZE = 64
 # Directions in which normalised profiles differ by less than this are rounding.
@@ -63,10 +66,12 @@ class Basis:
 class TableBasis(Basis):
     """Functions tabulated over the bits of a non-negative float32 statistic (see `compiled`)."""
 
-    def __init__(self, profiles: Sequence[Any], bound: float):
-        """profiles : functions of the statistic, one per kernel. bound : largest statistic that occurs."""
+    def __init__(self, profiles: Sequence[Any], bound: float, coarse: bool = False):
+        """profiles : functions of the statistic, one per kernel. bound : largest statistic that occurs. coarse : whether a coarse span
+        will do.
+        """
         first_edge, grid = log_grid(profiles, bound, CELL_BITS)
-        functions, self.coefficients = span(profiles, grid)
+        functions, self.coefficients = span(profiles, grid, coarse)
         rank = len(functions)
         from .compiled import LANES
 
@@ -125,10 +130,11 @@ def log_grid(profiles: Sequence[Any], bound: float, cell_bits: int) -> tuple[flo
     return first_edge, grid
 
 
-def span(profiles: Sequence[Any], grid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def span(profiles: Sequence[Any], grid: np.ndarray, whole_groups: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Few functions that span many: profile_m(grid) (M, B) = coefficients (M, R) @ functions (R, B).
 
-    To SPAN_ERROR of each profile's largest value; B is the number of grid points.
+    To SPAN_ERROR of each profile's largest value; B is the number of grid points. whole_groups : leave out a last group of functions
+    that is not full, where COARSE_SPAN_ERROR allows it.
     """
     # The profiles are smooth on the grid, so every eighth point tells which combinations are needed.
     coarse = _values(profiles, grid[::8])
@@ -143,6 +149,7 @@ def span(profiles: Sequence[Any], grid: np.ndarray) -> tuple[np.ndarray, np.ndar
         inner = left.T @ coarse / len(coarse)
         rank = _smallest_rank(coarse, left, inner)
         if rank is not None:
+            rank = _whole_groups(coarse, left, inner, rank) if whole_groups else rank
             functions = _few_on_grid(profiles, grid, left, inner, scale, rank) if len(coarse) > size else None
             if functions is None:
                 functions = _all_on_grid(profiles, grid, left[:, :rank], scale)
@@ -184,6 +191,20 @@ def _smallest_rank(values: np.ndarray, left: np.ndarray, inner: np.ndarray) -> i
         middle = min(max(middle, low + 1), high - 1)
         low, high, middle = (low, middle, middle - 1) if fits(middle) else (middle, high, middle + 1)
     return high if high <= len(inner) else None
+
+
+def _whole_groups(values: np.ndarray, left: np.ndarray, inner: np.ndarray, rank: int) -> int:
+    """A rank that fills its last group of LANES functions, where leaving out the rest costs no more than COARSE_SPAN_ERROR."""
+    from .compiled import LANES
+
+    whole = (rank - 1) // LANES * LANES
+    if whole == 0 or whole == rank:
+        return rank
+    missed = max(
+        np.abs(left[start : start + CHUNK, :whole] @ inner[:whole] - values[start : start + CHUNK]).max()
+        for start in range(0, len(values), CHUNK)
+    )
+    return whole if missed <= COARSE_SPAN_ERROR else rank
 
 
 def _all_on_grid(profiles: Sequence[Any], grid: np.ndarray, left: np.ndarray, scale: np.ndarray) -> np.ndarray:

@@ -42,8 +42,8 @@ class Family:
         """Values of one of the kernels. t : statistics (rows, columns) or (rows,), with the depth as second axis if there is one."""
         return self.kernels[position].profile(t if self.statistic.depth == 1 else t[:, self.planes[position]])
 
-    def basis(self, bound: float, exact: bool = False) -> Basis:
-        """The basis for training: `bound` is the largest statistic, `exact` asks for formulas."""
+    def basis(self, bound: float, exact: bool = False, coarse: bool = False) -> Basis:
+        """The basis for training: `bound` is the largest statistic, `exact` asks for formulas, `coarse` lets tables span less precisely."""
         if isinstance(self.statistic, Matrices):
             return StackBasis([kernel.index for kernel in self.kernels])
         profiles = [kernel.profile for kernel in self.kernels]
@@ -56,7 +56,7 @@ class Family:
             return PowerBasis(powers, bound)
         if exact or not self.statistic.non_negative:
             return FormulaBasis(profiles)
-        return TableBasis(profiles, bound)
+        return TableBasis(profiles, bound, coarse)
 
     def combined(self, weights: np.ndarray, bound: float, tabulated: bool) -> _Combined:
         """The function sum_m weights[m] k_m of the statistic, for float64 statistics up to `bound`."""

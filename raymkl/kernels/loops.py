@@ -21,7 +21,7 @@ from numba.extending import intrinsic
 from .compiled import COLUMNS, LANES, TILE
 
 # Partial sums run in float32 over this many columns, then move to float64.
-FLUSH = 256
+FLUSH = 32
 # Rows of one side that stay in the cache while the other side streams by, for statistics without a matrix product.
 FEATURE_TILE = 16
 # Rows and columns of a tile of ready-made matrices that is compared with its mirror image.

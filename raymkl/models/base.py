@@ -22,6 +22,8 @@ from ..kernels.defaults import SCALE_DEPENDENT, default_bank, scales_apart
 from ..kernels.families import NO_GATE, cell_dtypes, group
 from ..kernels.formulas import Linear, Precomputed
 from ..kernels.normalize import KINDS, gate_of_diagonal
+from ..kernels.sparse import is_sparse
+from ..kernels.statistics import InnerProduct, SquaredDistance
 from ..kernels.views import view_of
 from ..progress import Progress
 from . import inputs, row_sources
@@ -38,6 +40,8 @@ SMALL_PROBLEM_LARGE_P = 50_000_000
 # With dtype="auto", statistics without an upper bound (inner products, values of kernels) are float64 when C times their largest value
 # exceeds this: f is then a small difference of large numbers.
 LARGE_VALUES = 1_000.0
+# Statistics of dense rows with at most this many columns are not cached.
+LIGHT_COLUMNS = 64
 NO_SPHERICAL_MATRICES = (
     'normalize="spherical" needs k(x, x) of new examples, which ready-made matrices do not hold; normalise the matrices first'
 )
@@ -170,6 +174,8 @@ class BaseMKL(ExplainMixin, BaseEstimator):
             gates=gates,
             dtype=dtype,
             exact=self.exact or double,
+            coarse=self.p <= 2,
+            light=_light(families, rows),
             # The gates of "spherical" bring all values down to one.
             wide=frozenset() if double or self.dtype != "auto" or self.normalize == "spherical" else self._wide(rows, families, heads),
             depths={key: array.shape[2] for key, array in rows.items() if getattr(array, "ndim", 2) == 3},
@@ -316,6 +322,17 @@ def _number(name: str, value: Any, low: float, strict: bool = False, whole: bool
     if not fine:
         what = "a whole number" if whole else "a finite number"
         raise ValueError(f"{name} must be {what} {'>' if strict else '>='} {low:g}, got {value!r}")
+
+
+def _light(families: list, rows: Mapping) -> frozenset:
+    """Statistics of so few columns that computing them takes no longer than reading them from memory."""
+    return frozenset(
+        family.statistic
+        for family in families
+        if isinstance(family.statistic, SquaredDistance | InnerProduct)
+        and not is_sparse(rows[family.statistic.view])
+        and rows[family.statistic.view].shape[1] <= LIGHT_COLUMNS
+    )
 
 
 def _without_constant_gates(
