@@ -16,20 +16,20 @@ import time
 from collections import deque
 from collections.abc import Container, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from ..optim.certificate import Certificate
+from .blas_threads import one_blas_thread
 from .failures import FailurePolicy
 from .head_solver import HeadSolver, HeadSummary, Step
 from .messages import Head, HeadRequest, Problem
 from .open_pool import OpenPool
 from .parallel import RowThreads
 from .program import Program
-from .proof import HeadProof, ProofRequest, prove
+from .proof import HeadProof, ProofRequest, prove, review
 from .recovery import NO_IDS, restore
 from .shared_weights import Leader
 from .sizing import together
@@ -37,6 +37,8 @@ from .working_blocks import WorkingBlocks
 
 # Error of a kernel value, relative to the mean of its diagonal.
 ROUND_OFF = {"float32": 1e-6, "float64": 1e-14}
+# A proof with cached statistics holds if a sample shows an error of the gap below this part of the tolerance.
+SAMPLED_PART = 0.05
 
 
 @dataclass
@@ -93,7 +95,7 @@ class Coordinator(OpenPool):
         self.numbered = 0
         self.shard_seconds = self.seconds_before = 0.0
         self.finished: set[int] = set()
-        self.limits: threadpool_limits | None = None
+        self.limits: Any = None
 
     # -- the run ------------------------------------------------------------------------------------------------------
 
@@ -143,7 +145,7 @@ class Coordinator(OpenPool):
     def one_blas_thread(self) -> None:
         """Let BLAS work with one thread until the end of the run."""
         if self.limits is None:
-            self.limits = threadpool_limits(1)
+            self.limits = one_blas_thread()
 
     def set_gates(self, gates: np.ndarray) -> None:
         """Other gates (n, J) for heads that are added from now on; no head may be at work."""
@@ -192,6 +194,7 @@ class Coordinator(OpenPool):
         active = [h for h in sorted(self.solvers) if h not in paused]
         if not active:
             return []
+        self._review([h for h in active if self.solvers[h].review_due])
         summaries = self._round(active, self.steps)
         for h, summary in zip(active, summaries, strict=True):
             self.solvers[h].absorb(summary)
@@ -213,6 +216,7 @@ class Coordinator(OpenPool):
             chosen += self.waiting.popleft()
         if not chosen:
             return
+        chosen = [(h, replace(head, shrinks=self._may_shrink(h, head))) for h, head in chosen]
         heads = [head for _, head in chosen]
         masks = np.stack([(head.bounds > 0).astype(float) for head in heads])
         diagonal = np.sum(self._ask("diagonals", masks), axis=0)
@@ -237,6 +241,14 @@ class Coordinator(OpenPool):
             self.leaders.update(dict.fromkeys(members, leader))
         self.blocks.share(len(self.solvers))
 
+    def _may_shrink(self, h: int, head: Head) -> bool:
+        """Whether a head can do with sums for the rows near the margin: light statistics only, more rows than one working set, nobody who
+        looks at other rows between the rounds.
+        """
+        light = all(statistic in self.problem.light for statistic in self.statistics)
+        alone = head.group is None and not head.every_row and h not in self.peek
+        return light and alone and not self.accurate and self.problem.n_rows > self.plan.working_set
+
     @staticmethod
     def _starting_step(solver: HeadSolver) -> Step:
         """The given dual variables, brought into the head's box, as a change from zero."""
@@ -252,21 +264,45 @@ class Coordinator(OpenPool):
         for party in dict.fromkeys(self.leaders.get(h, self.solvers[h]) for h in ready):
             party.settle()
 
-    def _proofs(self, heads: list[int]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Accurate losses (B,) and quadratic terms (E,) of the present points of some heads."""
+    def _review(self, heads: list[int]) -> None:
+        """Choose the rows at work of heads whose proof has failed; the shards have the f of all rows that it has shown."""
+        if heads:
+            self._ask("apply", review, self.proof_request(heads))
+        for h in heads:
+            self.solvers[h].review_due = False
+
+    def proof_request(self, heads: list[int]) -> ProofRequest:
+        """The present points of some heads."""
         solvers = [self.solvers[h] for h in heads]
         ids = np.flatnonzero(np.any([solver.a != 0 for solver in solvers], axis=0))
         request = ProofRequest(ids, self.rows_of(ids) if self.compared and len(ids) else {}, self.bounds)
         for h, solver in zip(heads, solvers, strict=True):
             places = np.flatnonzero(solver.a[ids])
-            weights = solver.theta * self.factors[h]
-            request.heads.append(HeadProof(h, places, solver.a[ids[places]], weights, solver.combination, solver.intercepts))
-        parts = self._ask("apply", prove, request)
-        found = []
-        for k, h in enumerate(heads):
-            losses, quadratic = (np.sum([getattr(part[k], name) for part in parts], axis=0) for name in ("losses", "quadratic"))
-            found.append((losses, quadratic * self.factors[h]))
-        return found
+            point = (places, solver.a[ids[places]], solver.theta * self.factors[h], solver.combination)
+            request.heads.append(HeadProof(h, *point, solver.intercepts, solver.intercept))
+        return request
+
+    def _proofs(self, heads: list[int]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Accurate losses (B,) and quadratic terms (E,) of the present points of some heads."""
+        found: dict[int, tuple] = {}
+        # Large weights of vanishing quadratic terms (p > 2) ask for all the precision there is.
+        rough = [h for h in heads if self.cached and self.solvers[h].head.norm.p <= 2]
+        for some, precise in ((rough, False), (None, True)):
+            some = [h for h in heads if h not in found] if some is None else some
+            if not some:
+                continue
+            request = self.proof_request(some)
+            if not precise:
+                request.slots = self.cache.slot[request.ids]
+            parts = self._ask("apply", prove, request)
+            for k, h in enumerate(some):
+                losses, quadratic, error, variance = (
+                    np.sum([getattr(part[k], name) for part in parts], axis=0) for name in ("losses", "quadratic", "error", "variance")
+                )
+                allowed = SAMPLED_PART * self.solvers[h].head.tol * abs(self.solvers[h].certificate.primal)
+                if precise or abs(error) + 3.0 * np.sqrt(variance) <= allowed:
+                    found[h] = losses, quadratic * self.factors[h]
+        return [found[h] for h in heads]
 
     def _finish(self, done: list[int], active: list[int]) -> None:
         """Keep the results of heads that are done with a stage; they go on with the next one or leave.
@@ -326,6 +362,7 @@ class Coordinator(OpenPool):
                     spaced=solver.rounds == 0 and solver.head.start is None,
                     scale=solver.scale,
                     stretch=solver.stretch,
+                    leave=solver.leave,
                 )
             )
         called = time.perf_counter()

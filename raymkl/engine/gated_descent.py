@@ -83,9 +83,9 @@ def softmax(scores: np.ndarray) -> np.ndarray:
 
 def entry_products(shard: Shard, h: int, spread: np.ndarray) -> np.ndarray | None:
     """(own rows, E) sum_j a_j gate_e(j) k_e(j, i) of a head; None when the shard does not know it. spread : (E, R)."""
-    if h not in shard.G:
+    if h not in shard.heads:
         return None
-    return np.concatenate(shard.G[h], axis=1) @ spread.T
+    return np.concatenate(shard.heads[h].G, axis=1) @ spread.T
 
 
 @dataclass
@@ -205,7 +205,7 @@ class GatedDescent(Program):
         gates = softmax(scores)
         coordinator.set_gates(gates if self.base_gates is None else gates * self.base_gates)
         start = None if before is None else (before.result.a, before.result.theta)
-        (h,) = coordinator.add([replace(head, start=start, tol=gap, ceiling=ceiling, scale=self.scale)])
+        (h,) = coordinator.add([replace(head, start=start, tol=gap, ceiling=ceiling, scale=self.scale, every_row=True)])
         while coordinator.busy:
             yield coordinator.round_once()
         result = coordinator.results.pop(h)[-1]

@@ -41,12 +41,19 @@ WHOLE = 1e-3
 POLISH_ROWS = 256
 POLISHED = 1e-11
 POLISH_ROUNDS = 60
+# Times that a working set of all rows is solved before the shards hear of it.
+MOST_REPEATS = 12
 # Steps of the fixed point are stretched up to this factor.
 LONGEST_STRIDE = 32.0
 # A new stage of a path begins with every weight at least this part of the largest one.
 LIFTED = 1e-2
 # Rounds without progress of the gap after which a head gives up.
 PATIENCE = 200
+# Rows leave the rounds once the gap is below the first number, if they are this many times the violation, and this part of the targets'
+# size, away from moving their dual variable.
+SETTLING = 0.3
+LEAVING = 1.0
+NEAR = 0.03
 # Proofs of one stage after which it ends with what was proved.
 MOST_PROOFS = 20
 
@@ -136,6 +143,8 @@ class HeadSolver:
         self.weights_moved = False
         self.smoothing = np.zeros(len(spread))
         self.s_offset = np.zeros(len(spread))  # what a proof has shown the quadratic terms to differ by
+        self.proven_s: np.ndarray | None = None  # quadratic terms of this very point, as proved
+        self.review_due = False  # whether the rows at work are to be chosen anew before the next round
         self._start_stage()
 
     def _set_bounds(self) -> None:
@@ -199,7 +208,10 @@ class HeadSolver:
         self.summary = summary
         self.rounds += 1
         self.stretch = 1.0
-        self.s = self._quadratic_terms(self.spread @ summary.quadratic + self.s_offset)
+        s = self.spread @ summary.quadratic
+        if self.proven_s is not None:
+            self.s_offset, self.proven_s = self.proven_s - s, None
+        self.s = self._quadratic_terms(s + self.s_offset)
         top = summary.grow_residual.max(initial=-np.inf)
         bottom = summary.shrink_residual.min(initial=np.inf)
         self.violation = max(top - bottom, 0.0)
@@ -231,8 +243,7 @@ class HeadSolver:
 
     def take_proof(self, losses: np.ndarray, s: np.ndarray) -> None:
         """The accurate losses (B,) and quadratic terms (E,) of the present point. What the rounds were wrong about is corrected."""
-        self.s_offset = self.s_offset + (s - self.s)
-        self.s = self._quadratic_terms(s)
+        self.proven_s, self.s = s, self._quadratic_terms(s)
         self._certify(losses)
 
     def settle(self) -> None:
@@ -246,11 +257,11 @@ class HeadSolver:
         if gap <= self.head.tol or self.giving_up or exhausted:
             self.done = True
             return
-        self.ready, self.last_progress = False, self.rounds
+        self.ready, self.last_progress, self.review_due = False, self.rounds, self.head.shrinks
         self.weights_moved = True  # the next round shows the residuals as they are, before rows are chosen
 
     def _quadratic_terms(self, s: np.ndarray) -> np.ndarray:
-        """s (E,) = a'K_e a without what round-off has made negative; clearly negative ones mean that a kernel is not positive semi-definite."""
+        """s (E,) = a'K_e a without what round-off made negative; clearly negative ones mean that a kernel is not positive semi-definite."""
         allowed = 1e-3 * np.abs(s).max(initial=0.0) + 1e3 * self.round_off * float(self.a @ self.a)
         bad = np.flatnonzero(s < -allowed)
         if len(bad):
@@ -270,7 +281,7 @@ class HeadSolver:
     def _decide(self) -> None:
         if self.certificate.gap <= self.head.tol:
             polishing = self.rule == "follow" and self.n_active <= POLISH_ROWS and self.polish_left > 0
-            if polishing and self.violation > POLISHED * max(1.0, np.abs(self.linear).max()):
+            if polishing and self.violation > self._polished:
                 # Rounds that no longer shrink the violation have met round-off.
                 self.polish_left -= 1 if self.violation < 0.5 * self.polished_to else POLISH_ROUNDS // 4
                 self.polished_to = min(self.polished_to, self.violation)
@@ -325,6 +336,13 @@ class HeadSolver:
         logs = now + self.stride * (then - now)
         return np.where(self.used, norm.project(np.exp(np.maximum(logs - norm.largest(logs), np.log(1e-12)))), 0.0)
 
+    @property
+    def leave(self) -> tuple[float, float] | None:
+        """Intercept and band beyond which rows leave the rounds; None while too much is moving."""
+        if not self.head.shrinks or self.certificate is None or self.certificate.gap > SETTLING:
+            return None
+        return self.middle, LEAVING * self.violation + NEAR * float(np.abs(self.linear).mean())
+
     # -- the next step ------------------------------------------------------------------------------------------------
 
     def next_working_set(self) -> np.ndarray:
@@ -332,6 +350,8 @@ class HeadSolver:
         if self.weights_moved:
             return np.empty(0, np.int64)
         summary = self.summary
+        if self.head.shrinks:  # rows that are not at work any more have no gradients
+            self.working_set = np.intersect1d(self.working_set, summary.ids, assume_unique=True)
         a, lower, upper = (values[self.working_set] for values in (self.a, self.lower, self.upper))
         inside = (a > lower) & (a < upper) & (a != 0)
         kept = np.concatenate([self._newest_first(self.working_set[inside]), self._newest_first(self.working_set[~inside])])
@@ -350,29 +370,48 @@ class HeadSolver:
         return ids[np.argsort(-self.entered[ids], kind="stable")]
 
     def step(self, ids: np.ndarray, block: WorkingBlock) -> Step:
-        """Solve the sub-problem of a working set; moves `a`, `theta` and the candidates for b, and returns the change."""
+        """Solve the sub-problem of a working set; moves `a`, `theta` and the candidates for b, and returns the change.
+
+        Where the working set is all rows and weights follow, this is repeated here until the problem is solved: no shard need be asked.
+        """
         if len(ids) == 0:
             return Step()
-        kink = self.head.loss.kink
         self.working_set = ids
+        x, violation = self.a[ids], self.violation
+        gradients, linear = self.summary.gradients_of(ids), self.linear[ids] - self.summary.offsets_of(ids)
+        whole = len(ids) == self.n_active
+        settled = self.rule != "follow" or self.head.norm.p == 2 or self.used.sum() == 1
+        # All rows at once: the answer, if no weights follow it. After them a precise one would have to be found anew.
+        precision = WHOLE if whole and settled else INNER
+        for _ in range(MOST_REPEATS if whole and not settled else 1):
+            before = violation
+            gradients = gradients + self._move(ids, block, linear, gradients, precision * (min(violation, 1.0) if whole else violation))
+            residual = linear - gradients @ self.combination
+            violation, gap = self._within(ids, residual)
+            if violation <= self._polished or violation > 0.5 * before or (gap <= 0.5 * self.head.tol and self.n_active > POLISH_ROWS):
+                break
+        self._place_intercepts(ids, residual)
+        moved = self.a[ids]
+        changed = moved != x
+        return Step(ids[changed], (moved - x)[changed], moved[changed])
+
+    def _move(self, ids: np.ndarray, block: WorkingBlock, linear: np.ndarray, gradients: np.ndarray, tolerance: float) -> np.ndarray:
+        """Move the variables of a working set once, and the weights with them; returns the change (q, R) of its gradients.
+
+        linear : (q,) linear term of the dual, corrected. gradients : (q, R).
+        """
+        kink = self.head.loss.kink
         x, lower, upper = self.a[ids], self.lower[ids], self.upper[ids]
-        gradients = self.summary.gradients_of(ids)
         if self.rule == "follow":
             self._update_smoothing()
             self.theta = self._followed_weights() if self.s.max(initial=0.0) > 0 else self.theta
-        linear = self.linear[ids] - self.summary.offsets_of(ids)
-        residual = linear - gradients @ self.combination
         left = None
         if self.rule == "follow" and self.s.max(initial=0.0) > 0:
             smooth = self.s + self.smoothing
             left = weight_response(self.head.norm, np.where(self.used, smooth, smooth.max()), gradients, self.spread, 2.0 * self.smoothing)
+        residual = linear - gradients @ self.combination
         Q = block.hessian(self.combination, left, gradients)
-        tolerance = max(INNER * self.violation, 1e-14)
-        # All rows at once: the answer, if no weights follow it. After them a precise one would have to be found anew.
-        whole = len(ids) == self.n_active
-        settled = self.rule != "follow" or self.head.norm.p == 2 or self.used.sum() == 1
-        if whole or not np.isfinite(tolerance):
-            tolerance = (WHOLE if settled else INNER) * min(self.violation, 1.0)
+        tolerance = max(tolerance, 1e-14) if np.isfinite(tolerance) else INNER
         solution, _ = solve(Q, residual, x, lower, upper, tolerance, max_steps=200 * len(ids) + 20_000, kink=kink)
         delta = solution - x
         change = block.change(delta)
@@ -382,16 +421,28 @@ class HeadSolver:
         if self.rule == "follow":
             exact = (lambda t: gain - kink * float(np.sign(x + t * delta) @ delta)) if kink else gain
             t = line_search(self.head.norm, exact, self.s, s1, s2, self.smoothing)
-        moved = solution if t == 1.0 else np.clip(x + t * delta, lower, upper)
+        self.a[ids] = solution if t == 1.0 else np.clip(x + t * delta, lower, upper)
         self.s = np.maximum(self.s + t * s1 + t * t * s2, 0.0)
         if self.rule == "follow":
             self.theta = self._followed_weights()
         elif self.rule == "fixed point":
             self.theta = self._fixed_point_weights()
-        self.a[ids] = moved
-        self._place_intercepts(ids, linear - (gradients + t * change) @ self.combination)
-        changed = moved != x
-        return Step(ids[changed], (moved - x)[changed], moved[changed])
+        return t * change
+
+    @property
+    def _polished(self) -> float:
+        """A violation below which nothing is left to do."""
+        return POLISHED * max(1.0, float(np.abs(self.linear).max()))
+
+    def _within(self, ids: np.ndarray, residual: np.ndarray) -> tuple[float, float]:
+        """Violation and relative gap of the problem that consists of the rows of a working set alone."""
+        grow, shrink = slopes(residual, self.a[ids], self.head.loss.kink)
+        may_grow, may_shrink = self.a[ids] < self.upper[ids], self.a[ids] > self.lower[ids]
+        violation = grow[may_grow].max(initial=-np.inf) - shrink[may_shrink].min(initial=np.inf)
+        center = intercept_from_residuals((grow, shrink), may_grow, may_shrink, self.bounds[ids])
+        b = np.array([self.intercept if center is None else center])
+        losses = float(self.bounds[ids] @ self.head.loss.value(self.linear[ids] - residual + b, self.head.targets[ids]))
+        return max(violation, 0.0), certify(self.head.norm, self.theta, self.s, self.dual_value, b, np.array([losses])).gap
 
     def _place_intercepts(self, ids: np.ndarray, residual: np.ndarray) -> None:
         """Candidates for b around the value that the working set's optimality conditions ask for."""

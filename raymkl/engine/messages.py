@@ -28,6 +28,8 @@ class Head:
     stage : where on the path to begin.
     watch : (k,) ids of rows whose f is wanted at the end of every stage of the path, e.g. the masked ones: held-out predictions.
     group : heads with the same group share one set of weights (quadratic terms summed over them); None stands alone.
+    every_row : keep sums for every row, because something else than the rounds reads them.
+    shrinks : whether rows far from the margin may leave the rounds (see `head_rows`); set by the coordinator.
     """
 
     targets: np.ndarray
@@ -46,6 +48,8 @@ class Head:
     stage: int = 0
     watch: np.ndarray | None = None
     group: int | None = None
+    every_row: bool = False
+    shrinks: bool = False
 
 
 @dataclass
@@ -98,6 +102,7 @@ class HeadRequest:
     combination : (R,) weights of the basis functions that make up f. intercepts : (B,) candidates to evaluate the loss at.
     watch : ids whose gradients are wanted back. count : violators wanted per side. spaced : pick them evenly, not by violation.
     scale : factor of the head's bounds in this stage of its path. stretch : what all dual variables are multiplied by first.
+    leave : (intercept, band): rows that are further than the band from moving their dual variable leave the rounds; None: none leave.
     """
 
     head: int
@@ -112,6 +117,7 @@ class HeadRequest:
     spaced: bool = False
     scale: float = 1.0
     stretch: float = 1.0
+    leave: tuple[float, float] | None = None
 
 
 @dataclass

@@ -6,8 +6,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from threadpoolctl import threadpool_limits
-
+from .blas_threads import one_blas_thread
 from .messages import Problem
 from .rows import split_bounds, take
 from .shard import Shard
@@ -31,8 +30,9 @@ class LocalPool:
         for shard, (first, last) in zip(self.shards, self.bounds, strict=True):
             shard.load(take(rows, slice(first, last)), first, problem)
         self.executor = ThreadPoolExecutor(num_shards) if num_shards > 1 else None
-        # Several threads calling BLAS at once would otherwise start threads of their own.
-        self.limits = threadpool_limits(1) if num_shards > 1 else None
+        # Several threads calling BLAS at once would otherwise start threads of their own, and threads of BLAS wait for each other longer
+        # than they work on the blocks that are multiplied here.
+        self.limits = one_blas_thread()
 
     def load(self, shards: list[int]) -> None:
         """Nothing to do: the rows are here."""
@@ -53,5 +53,4 @@ class LocalPool:
         """End the threads and give BLAS its threads back."""
         if self.executor is not None:
             self.executor.shutdown()
-        if self.limits is not None:
-            self.limits.restore_original_limits()
+        self.limits.restore_original_limits()

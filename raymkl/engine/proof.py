@@ -8,10 +8,14 @@ kernel value times `sum theta` times `sum |a|`, so a gap found that way may be f
     s_e = sum_ij a_i a_j gate_e(i) k_e(x_i, x_j) gate_e(j)                  over its own support rows i and all j
 
 from which the loss, the primal and the dual value follow as they are. If the gap was false, the rounds go on from there: what the
-accurate f differs by is kept beside the sums (`Shard.offsets`), and the rounds are then wrong only about what has changed since. That is
+accurate f differs by is kept beside the sums (`HeadRows.offset`), and the rounds are then wrong only about what has changed since. That is
 mixed-precision refinement, as for systems of linear equations.
 
 Sums of ready-made matrices, of strings and of formulas in float64 are accurate as they are.
+
+Computing float64 statistics of rows with many columns would cost as much as all rounds. There the cached ones are used, with accurate
+functions of them, and precise values of a sample of the rows tell what that is worth (`Proof.error`): their errors are those of rounding,
+random and independent, and to first order they cancel out of the gap.
 """
 
 from __future__ import annotations
@@ -25,15 +29,16 @@ from ..kernels.accurate import AccurateSums, accurate_sums
 from ..kernels.basis import FormulaBasis, LinearBasis, PowerBasis, StackBasis
 from ..kernels.families import NO_GATE
 from ..kernels.match_counts import RunBasis
-from .rows import take
+from .sweep import Columns, precise_values, sweep
 
 if TYPE_CHECKING:
     from .messages import Problem, RoundRequest
     from .shard import Shard
 
-# Rows and columns of a block of statistics; it stays in the processor's cache while all heads look at it.
-BLOCK_ROWS = 256
-BLOCK_COLUMNS = 512
+# Rows at work in a shard, at least.
+FEWEST_AT_WORK = 256
+# Rows of a shard whose precise values tell what rough ones are worth.
+SAMPLE = 192
 
 
 @dataclass
@@ -42,6 +47,7 @@ class HeadProof:
 
     places : (k,) its support rows among the ids of the request. values : (k,) their dual variables. weights : (E,) of the entries,
     normalisation included. combination : (R,) the same over the basis functions. intercepts : (B,) candidates to evaluate the loss at.
+    intercept : the best one so far.
     """
 
     head: int
@@ -50,24 +56,34 @@ class HeadProof:
     weights: np.ndarray
     combination: np.ndarray
     intercepts: np.ndarray
+    intercept: float
 
 
 @dataclass
 class ProofRequest:
-    """Points to look at. ids : (K,) sorted support rows of all heads. rows : their features. largest : of every statistic."""
+    """Points to look at. ids : (K,) sorted support rows of all heads. rows : their features. bounds : of every statistic.
+
+    slots : (K,) where cached statistics may be used, else None.
+    """
 
     ids: np.ndarray
     rows: dict
     bounds: list[float]
     heads: list[HeadProof] = field(default_factory=list)
+    slots: np.ndarray | None = None
 
 
 @dataclass
 class Proof:
-    """A shard's part: losses (B,) of its rows, and quadratic (E,) terms of its support rows, without normalisation factors."""
+    """A shard's part: losses (B,) of its rows, and quadratic (E,) terms of its support rows, without normalisation factors.
+
+    error, variance : of what rough statistics make of primal - dual, as a sample of rows shows it.
+    """
 
     losses: np.ndarray
     quadratic: np.ndarray
+    error: float = 0.0
+    variance: float = 0.0
 
 
 def is_accurate(problem: Problem, statistic: Any, basis: Any) -> bool:
@@ -82,12 +98,24 @@ def prove(shard: Shard, request: ProofRequest) -> list[Proof]:
     families = [f for f in range(len(shard.bases)) if not is_accurate(shard.problem, shard.problem.families[f].statistic, shard.bases[f])]
     sums = {f: accurate_sums(shard.problem.families[f], request.bounds[shard.family_statistic[f]]) for f in families}
     points = [_Point(shard, part, request.ids, sums) for part in request.heads]
-    _sweep(shard, request.ids, request.rows, sums, points)
-    return [point.proof() for point in points]
+    columns = Columns(request.ids, request.rows, request.slots)
+    sweep(shard, columns, sums, points)
+    proofs = [point.proof() for point in points]
+    if any(columns.is_rough(shard, shard.family_statistic[f]) for f in families):
+        for point, proof in zip(points, proofs, strict=True):
+            proof.error, proof.variance = point.sampled_error(columns)
+    return proofs
 
 
 def mask_sums(
-    shard: Shard, request: RoundRequest, ids: np.ndarray, slots: np.ndarray, rows: dict, bounds: list[float], masks: np.ndarray, weights: Any
+    shard: Shard,
+    request: RoundRequest,
+    ids: np.ndarray,
+    slots: np.ndarray,
+    rows: dict,
+    bounds: list[float],
+    masks: np.ndarray,
+    weights: Any,
 ) -> np.ndarray:
     """(H, E) sum_i sum_j masks[h, i] weights[h, j] k_e(x_i, x_j) over own rows i and the given columns j, without gates.
 
@@ -104,49 +132,11 @@ def mask_sums(
         for h in range(len(masks)):
             result[h, family.members] = basis.coefficients @ (own[h] @ shard.column_sums(f, ids, slots, weights[h]))
     points = [_Mask(own[h], weights[h], sums) for h in range(len(masks))]
-    _sweep(shard, ids, rows, sums, points)
+    sweep(shard, Columns(ids, rows, slots if shard.problem.light != frozenset(shard.statistics) else None), sums, points)
     for h, point in enumerate(points):
         for f, totals in point.totals.items():
             result[h, shard.problem.families[f].members] = sums[f].total(totals)
     return result
-
-
-def _sweep(shard: Shard, ids: np.ndarray, features: dict, sums: dict[int, AccurateSums], points: list) -> None:
-    """Go through all pairs of own rows and columns, a block at a time, and let every point take what it wants of them.
-
-    ids, features : of the columns. sums : of the families that are wanted. A point has `add` and, by family, `totals` of its moments.
-    """
-    for s in sorted({shard.family_statistic[f] for f in sums}):
-        families = [f for f in sums if shard.family_statistic[f] == s]
-        statistic = shard.statistics[s]
-        columns = statistic.prepare(features, np.float64, shard.centers) if len(ids) else []
-        parts = [(slice(at, at + BLOCK_COLUMNS), columns.take(slice(at, at + BLOCK_COLUMNS))) for at in range(0, len(ids), BLOCK_COLUMNS)]
-        moments: dict[int, list] = {}
-
-        def work(start: int, stop: int, statistic=statistic, parts=parts, families=families, moments=moments) -> None:
-            mine = moments.setdefault(start, [[sums[f].moments() for f in families] for _ in points])
-            for portion in range(start, stop):
-                rows = slice(portion * BLOCK_ROWS, min((portion + 1) * BLOCK_ROWS, shard.n))
-                own = statistic.prepare(take(shard.rows, rows), np.float64, shard.centers)
-                for some, part in parts:
-                    stat = np.ascontiguousarray(statistic.pairs(own, part), np.float64)
-                    _set_diagonal(statistic, stat, own, ids[some] - shard.first - rows.start)
-                    for point, own_moments in zip(points, mine, strict=True):
-                        for f, moment in zip(families, own_moments, strict=True):
-                            point.add(f, moment, stat, rows, some)
-
-        shard.threads.split(-(-shard.n // BLOCK_ROWS), work)
-        for start in sorted(moments):
-            for point, own_moments in zip(points, moments[start], strict=True):
-                for f, moment in zip(families, own_moments, strict=True):
-                    point.totals[f] = point.totals[f] + moment
-
-
-def _set_diagonal(statistic: Any, stat: np.ndarray, own: Any, places: np.ndarray) -> None:
-    """The statistic of a row with itself is known exactly. places : (columns,) of the columns among the rows, where they are there."""
-    there = np.flatnonzero((places >= 0) & (places < len(stat)))
-    if len(there):
-        stat[places[there], there] = statistic.diagonal(own.take(places[there]))
 
 
 class _Mask:
@@ -188,35 +178,77 @@ class _Point:
 
     def add(self, f: int, moments: np.ndarray, stat: np.ndarray, rows: slice, columns: slice) -> None:
         """Take the pairs of a block into the decision values and into the moments of the quadratic terms."""
+        self.add_values(f, stat, rows, columns, self.f[rows])
+        left, right = self.left[f][rows], self.right[f][columns]
+        mine, some = np.flatnonzero(left), np.flatnonzero(right)
+        if len(mine) and len(some):
+            self.sums[f].add(moments, np.ascontiguousarray(stat[np.ix_(mine, some)]), left[mine], right[some])
+
+    def add_values(self, f: int, stat: np.ndarray, rows: slice | np.ndarray, columns: slice, out: np.ndarray) -> None:
+        """Add the part of a block to decision values (rows,)."""
         right = self.right[f][columns]
         some = np.flatnonzero(right)  # support rows of other heads, or outside a gate, are not evaluated
-        if len(some) == 0:
-            return
         if len(some) < 0.7 * len(right):
             stat, right = np.ascontiguousarray(stat[:, some]), right[some]
         values, gate = np.zeros(len(stat)), self.shard.problem.families[f].gate
         self.functions[f](stat, right, values)
-        self.f[rows] += values if gate == NO_GATE else values * self.shard.gates[rows, gate]
-        left = self.left[f][rows]
-        mine = np.flatnonzero(left)
-        if len(mine):
-            self.sums[f].add(moments, np.ascontiguousarray(stat[mine]), left[mine], right)
+        out += values if gate == NO_GATE else values * self.shard.gates[rows, gate]
+
+    def sampled_error(self, columns: Columns) -> tuple[float, float]:
+        """What the gap differs by, and the variance of that, from precise values of some rows that have a part in it.
+
+        Of row i: bound_i (loss(f_i) - loss(rough f_i)) + a_i (f_i - rough f_i); the second part is what the quadratic terms differ by, to
+        first order and weighted as they are in the gap. At the optimum both cancel.
+        """
+        state, b = self.shard.heads[self.part.head], self.part.intercept
+        loss, targets, bounds = state.head.loss, state.box.targets, state.box.bounds
+        matters = np.flatnonzero((bounds > 0) & ((state.a != 0) | (loss.value(state.f + b, targets) > 0)))
+        if len(matters) == 0:
+            return 0.0, 0.0
+        rows = matters[np.unique(np.linspace(0, len(matters) - 1, min(SAMPLE, len(matters))).astype(int))]
+        rough = state.f[rows]
+        f = rough + precise_values(self.shard, columns, self.sums, self, rows) - self.f[rows]
+        change = loss.value(f + b, targets[rows]) - loss.value(rough + b, targets[rows])
+        errors = bounds[rows] * change + state.a[rows] * (f - rough)
+        missed = 0.0 if len(rows) == len(matters) else errors.var() / len(rows)
+        return float(errors.mean() * len(matters)), float(missed * len(matters) ** 2)
 
     def proof(self) -> Proof:
         shard, part = self.shard, self.part
-        h, quadratic = part.head, np.zeros(shard.problem.n_entries)
-        known, rough, at = np.zeros(shard.n), np.zeros(shard.n), 0
+        state, quadratic = shard.heads[part.head], np.zeros(shard.problem.n_entries)
+        known, rough, at = np.zeros(shard.n), 0.0, 0
         for f, (family, basis) in enumerate(zip(shard.problem.families, shard.bases, strict=True)):
-            G = shard.G[h][f]
-            gate = 1.0 if family.gate == NO_GATE else shard.gates[:, family.gate]
-            values = gate * (G @ part.combination[at : at + basis.rank])
+            gate = 1.0 if family.gate == NO_GATE else state.of(shard.gates[:, family.gate])
+            values = gate * (state.G[f] @ part.combination[at : at + basis.rank])
             at += basis.rank
             if f in self.sums:
-                rough += values
+                rough = rough + values
                 quadratic[family.members] = self.sums[f].total(self.totals[f])
             else:
                 known += values
-                quadratic[family.members] = basis.coefficients @ ((gate * shard.a[h]) @ G)
+                quadratic[family.members] = basis.coefficients @ ((gate * state.a) @ state.G[f])
         if self.sums:
-            shard.offsets[h] = self.f - rough
-        return Proof(shard.losses(h, known + self.f, part.intercepts), quadratic)
+            state.f = known + self.f
+            state.offset = state.of(self.f) - rough
+        return Proof(state.losses(known + self.f, part.intercepts, every_row=True), quadratic)
+
+
+def review(shard: Shard, request: ProofRequest) -> None:
+    """Choose the rows at work anew, where a proof has shown violators among those that had left, and make their sums.
+
+    At work are all rows with a dual variable other than zero, all violators, and half as many of those that come nearest to being one.
+    """
+    for part in request.heads:
+        state = shard.heads[part.head]
+        reach = state.reach(state.f, part.intercept, every_row=True)
+        needed = (state.a != 0) | (reach > 0)
+        count = max(int(1.5 * needed.sum()), FEWEST_AT_WORK)
+        nearest = np.argsort(np.where(needed, -np.inf, -reach), kind="stable")[:count]
+        state.work_on(np.sort(nearest[reach[nearest] > -np.inf]))
+        shard.add_light(request.ids, request.rows, {part.head: (request.ids[part.places], part.values)})
+        rough, at = 0.0, 0
+        for family, basis, G in zip(shard.problem.families, shard.bases, state.G, strict=True):
+            gate = 1.0 if family.gate == NO_GATE else state.of(shard.gates[:, family.gate])
+            rough = rough + gate * (G @ part.combination[at : at + basis.rank])
+            at += basis.rank
+        state.offset = state.of(state.f) - rough

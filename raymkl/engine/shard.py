@@ -1,11 +1,11 @@
 """A shard: some of the rows, the statistics of those rows with every cached column, and the gradients of every head.
 
-For head h and basis function r it keeps
+For every head and basis function r it keeps
 
-    G[h][i, r] = sum_j a_j gate(j) basis_r(statistic(x_j, x_i))        for its own rows i
+    G[i, r] = sum_j a_j gate(j) basis_r(statistic(x_j, x_i))        for its own rows i
 
-from which f, residuals, quadratic terms and violators follow. It never sees more than its own rows and the rows that entered
-a working set. The same class runs in a thread of this process and inside a Ray actor.
+(see `head_rows`), from which f, residuals, quadratic terms and violators follow. It never sees more than its own rows and the rows that
+entered a working set. The same class runs in a thread of this process and inside a Ray actor.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from ..kernels.statistics import Matrices, SquaredDistance
 from ..kernels.store import StoreRows
 from ..optim.losses import slopes
 from ..optim.working_set import evenly_spaced, violators
+from .head_rows import HeadRows
+from .light_blocks import LightSum, add_columns
 from .messages import Head, HeadReply, HeadRequest, Problem, RoundReply, RoundRequest
 from .parallel import RowThreads
 from .rows import from_block, take
@@ -31,9 +33,6 @@ from .shard_stacks import ShardStacks
 
 # Rows that are summed at a time; they are in the processor's cache for both sums.
 SUMMED_ROWS = 256
-# Rows and columns of a block of light statistics, which stays in the processor's cache until all sums have met it.
-LIGHT_ROWS = 512
-LIGHT_COLUMNS = 256
 
 
 class Shard:
@@ -62,11 +61,7 @@ class Shard:
         self.prepared: list[Any] = []
         self.cache: list[np.ndarray | None] = []
         self.bases: list[Basis] = []
-        self.heads: dict[int, Head] = {}
-        self.a: dict[int, np.ndarray] = {}
-        self.boxes: dict[int, _Box] = {}
-        self.G: dict[int, list[np.ndarray]] = {}
-        self.offsets: dict[int, np.ndarray] = {}  # what f differs by from the sums over G, where a proof has shown it
+        self.heads: dict[int, HeadRows] = {}
         self.sent = np.zeros(self.n, bool)
         self.stacks = ShardStacks(first, self.n, self.threads)
         self.last_reply: RoundReply | None = None
@@ -117,7 +112,9 @@ class Shard:
     def open(self, bases: list[Basis], capacity: int) -> None:
         """Take the bases of the families and reserve a cache of `capacity` columns (memory is touched only when used)."""
         self.bases = bases
-        self.cache = [s.empty_block(capacity, self.n, self.problem.cell_dtype(s)) if self.problem.is_cached(s) else None for s in self.statistics]
+        self.cache = [
+            s.empty_block(capacity, self.n, self.problem.cell_dtype(s)) if self.problem.is_cached(s) else None for s in self.statistics
+        ]
 
     def column_sums(self, f: int, ids: np.ndarray, slots: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """(n, R) sum_j weights[j] basis_r(i, j) of a family over columns that are cached or ready-made, without gates."""
@@ -128,16 +125,12 @@ class Shard:
     def add_heads(self, heads: dict[int, Head]) -> None:
         """Add learning problems by their numbers; dual variables start at zero."""
         for h, head in heads.items():
-            self.heads[h] = head
-            self.a[h] = np.zeros(self.n)
-            self.boxes[h] = _Box(head, slice(self.first, self.first + self.n), 1.0)
-            self.G[h] = [np.zeros((self.n, basis.rank)) for basis in self.bases]
+            self.heads[h] = HeadRows(head, self.first, self.n, [basis.rank for basis in self.bases])
 
     def drop_heads(self, numbers: list[int]) -> None:
         """Forget learning problems that are over."""
         for h in numbers:
-            for kept in (self.heads, self.a, self.boxes, self.G, self.offsets):
-                kept.pop(h, None)  # a shard that replaces another one may never have heard of a head
+            self.heads.pop(h, None)  # a shard that replaces another one may never have heard of a head
 
     # -- a round ------------------------------------------------------------------------------------------------------
 
@@ -149,7 +142,7 @@ class Shard:
         self._enter(request)
         for part in request.heads:
             self._change(part)
-        self._add_light(request.columns, request.column_rows, {part.head: (part.columns, part.delta) for part in request.heads})
+        self.add_light(request.columns, request.column_rows, {part.head: (part.columns, part.delta) for part in request.heads})
         replies = [self._reply(part) for part in request.heads]
         self.stacks.forget()
         wanted = [np.concatenate([reply.grow, reply.shrink]) for reply in replies]
@@ -204,12 +197,12 @@ class Shard:
 
     def _change(self, part: HeadRequest) -> None:
         """Bring a head's dual variables, and its sums over columns that are at hand, up to date."""
-        h = part.head
-        self._restage(h, part)
+        state = self.heads[part.head]
+        state.restage(part.scale, part.stretch)
         if len(part.columns) == 0:
             return
         mine = (part.columns >= self.first) & (part.columns < self.first + self.n)
-        self.a[h][part.columns[mine] - self.first] = part.values[mine]
+        state.a[part.columns[mine] - self.first] = part.values[mine]
         for f, basis in enumerate(self.bases):
             if self.statistics[self.family_statistic[f]] in self.problem.light:
                 continue
@@ -217,9 +210,9 @@ class Shard:
             weights, live = self._gated(f, part.columns, part.delta)
             places = places[live]
             if len(places) and isinstance(basis, StackBasis):
-                self.stacks.add(self.family_statistic[f], block, places, basis.matrices, weights, self.G[h][f])
+                self.stacks.add(self.family_statistic[f], block, places, basis.matrices, weights, state.G[f])
             elif len(places):
-                self._accumulate(basis, block, places, weights, self.G[h][f])
+                self._accumulate(basis, block, places, weights, state.G[f])
 
     def _gated(self, f: int, columns: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, Any]:
         """What columns weigh in a family, and which of them (a kernel whose gate is zero for an example is not evaluated for it)."""
@@ -230,84 +223,77 @@ class Shard:
         live = np.flatnonzero(weights)
         return weights[live], live
 
-    def _add_light(self, ids: np.ndarray, rows: dict, changes: dict[int, tuple[np.ndarray, np.ndarray]]) -> None:
-        """Add the part of some columns to the sums over light statistics, which are computed block by block as they are needed.
+    def add_light(self, ids: np.ndarray, features: dict, changes: dict[int, tuple[np.ndarray, np.ndarray]]) -> None:
+        """Add the part of some columns to the sums over light statistics.
 
-        ids : (k,) sorted. rows : their features. changes : columns and what they weigh, by head.
+        ids : (k,) sorted. features : of these rows. changes : columns and what they weigh, by head.
         """
+        if len(ids) == 0:
+            return
+        together: dict[int | None, list[int]] = {}  # heads with the same rows at work share every block
+        for h in changes:
+            together.setdefault(None if self.heads[h].rows is None else h, []).append(h)
         for s, statistic in enumerate(self.statistics):
-            if statistic not in self.problem.light or len(ids) == 0:
+            if statistic not in self.problem.light:
                 continue
-            columns = statistic.prepare(rows, self.problem.dtype_of(statistic), self.centers)
-            jobs = []  # (basis, places among the columns, weights, sums)
-            for f in (f for f, place in enumerate(self.family_statistic) if place == s):
-                for h, (changed, delta) in changes.items():
-                    weights, live = self._gated(f, changed, delta)
-                    if len(weights):
-                        jobs.append((self.bases[f], np.searchsorted(ids, changed[live]), np.array(weights), self.G[h][f]))
-            if jobs:
-                self.threads.split(-(-self.n // LIGHT_ROWS), _LightBlocks(self, s, columns, ids, jobs), cost=float(len(ids)) * self.n)
+            columns = statistic.prepare(features, self.problem.dtype_of(statistic), self.centers)
+            for heads in together.values():
+                sums = []
+                for f in (f for f, place in enumerate(self.family_statistic) if place == s):
+                    for h in heads:
+                        weights, live = self._gated(f, *changes[h])
+                        if len(weights):
+                            places = np.searchsorted(ids, changes[h][0][live])
+                            sums.append(LightSum(self.bases[f], places, np.array(weights), self.heads[h].G[f]))
+                if sums:
+                    add_columns(self, s, columns, ids, self.heads[heads[0]].rows, sums)
 
     def _reply(self, part: HeadRequest) -> HeadReply:
-        h = part.head
-        a, box = self.a[h], self.boxes[h]
-        offset = self.offsets.get(h)
-        f_values = np.zeros(self.n) if offset is None else offset.copy()
+        state = self.heads[part.head]
+        a, box = state.of(state.a), state.box
+        f_values = np.zeros(len(a)) if state.offset is None else state.offset.copy()
         quadratic = []
         at = 0
-        for family, basis, G in zip(self.problem.families, self.bases, self.G[h], strict=True):
+        for family, basis, G in zip(self.problem.families, self.bases, state.G, strict=True):
             values = G @ part.combination[at : at + basis.rank]
             gated = a
             if family.gate != NO_GATE:
-                gate = self.gates[:, family.gate]
+                gate = state.of(self.gates[:, family.gate])
                 values, gated = gate * values, gate * a
             f_values += values
             quadratic.append(gated @ G)
             at += basis.rank
-        residual = slopes(box.linear - f_values, a, self.heads[h].loss.kink)
+        residual = slopes(state.of(box.linear) - f_values, a, state.head.loss.kink)
+        lower, upper = state.of(box.lower), state.of(box.upper)
         if part.spaced:  # this shard's share, or all rows would come from the first shard: they are alike
-            pick = evenly_spaced(a, box.lower, box.upper, -(-part.count * self.n // self.problem.n_rows))
+            chosen = evenly_spaced(a, lower, upper, -(-part.count * self.n // self.problem.n_rows))
         else:
-            pick = violators(residual, a, box.lower, box.upper, part.count)
+            chosen = violators(residual, a, lower, upper, part.count)
+        pick = [state.numbers(places) for places in chosen]
         watched = part.watch[(part.watch >= self.first) & (part.watch < self.first + self.n)] - self.first
-        local = self._distinct(*pick, watched)
-        losses = self.losses(h, f_values, part.intercepts)
-        return HeadReply(
-            h,
+        local = self._distinct(*pick, state.at_work(watched))
+        reply = HeadReply(
+            part.head,
             pick[0] + self.first,
-            residual[0][pick[0]],
+            residual[0][chosen[0]],
             pick[1] + self.first,
-            residual[1][pick[1]],
+            residual[1][chosen[1]],
             local + self.first,
-            self._gradients(h, local),
+            self._gradients(state, local),
             np.concatenate(quadratic),
-            losses,
-            None if offset is None else offset[local],
+            state.losses(f_values, part.intercepts),
+            None if state.offset is None else state.offset[state.places(local)],
         )
+        if part.leave is not None:
+            level, band = part.leave
+            state.shrink((a != 0) | (state.reach(f_values, level) > -band))
+        return reply
 
-    def _restage(self, h: int, part: HeadRequest) -> None:
-        """The next stage of a head's path: other bounds, all dual variables (and with them the gradients) multiplied."""
-        if part.scale != self.boxes[h].scale:
-            self.boxes[h] = _Box(self.heads[h], slice(self.first, self.first + self.n), part.scale)
-        if part.stretch != 1.0:
-            self.a[h] = np.clip(self.a[h] * part.stretch, self.boxes[h].lower, self.boxes[h].upper)
-            for G in self.G[h]:
-                G *= part.stretch
-            if h in self.offsets:
-                self.offsets[h] = self.offsets[h] * part.stretch
-
-    def losses(self, h: int, f: np.ndarray, intercepts: np.ndarray) -> np.ndarray:
-        """(B,) weighted loss of own rows at each candidate for the intercept."""
-        box, loss = self.boxes[h], self.heads[h].loss
-        active = box.bounds > 0
-        f, targets, bounds = f[active], box.targets[active], box.bounds[active]
-        return np.array([float(bounds @ loss.value(f + b, targets)) for b in intercepts])
-
-    def _gradients(self, h: int, local: np.ndarray) -> np.ndarray:
-        """(k, R) gradients of own rows over all basis functions, gates applied."""
+    def _gradients(self, state: HeadRows, local: np.ndarray) -> np.ndarray:
+        """(k, R) gradients of own rows that are at work over all basis functions, gates applied."""
         parts = []
-        for family, G in zip(self.problem.families, self.G[h], strict=True):
-            rows = G[local]
+        for family, G in zip(self.problem.families, state.G, strict=True):
+            rows = G[state.places(local)]
             parts.append(rows if family.gate == NO_GATE else rows * self.gates[local, family.gate][:, None])
         return np.concatenate(parts, axis=1)
 
@@ -324,14 +310,12 @@ class Shard:
     def resume(self, states: dict[int, tuple[float, np.ndarray]]) -> None:
         """Take over stages and dual variables of heads, by number: (scale of the bounds, a (n_total,))."""
         for h, (scale, a) in states.items():
-            own = slice(self.first, self.first + self.n)
-            self.boxes[h] = _Box(self.heads[h], own, scale)
-            self.a[h] = np.array(a[own])
+            self.heads[h].take_over(scale, a[self.first : self.first + self.n])
 
     def rebuild(self, ids: np.ndarray, rows: dict, values: dict[int, np.ndarray]) -> None:
         """Add the part of some columns to the gradients. ids : (k,). rows : their features. values : (k,) dual variables by head."""
         request = RoundRequest(0, ids, np.arange(len(ids)), rows)
-        self._add_light(ids, rows, {h: (ids[used], a[used]) for h, a in values.items() if len(used := np.flatnonzero(a))})
+        self.add_light(ids, rows, {h: (ids[used], a[used]) for h, a in values.items() if len(used := np.flatnonzero(a))})
         blocks = []
         for s, statistic in enumerate(self.statistics):
             if statistic in self.problem.light:
@@ -351,7 +335,7 @@ class Shard:
                 block, places = blocks[self.family_statistic[f]]
                 used = np.flatnonzero(weights)
                 if len(used):
-                    self._accumulate(basis, block, places[used], weights[used], self.G[h][f])
+                    self._accumulate(basis, block, places[used], weights[used], self.heads[h].G[f])
 
     # -- asked for now and then ---------------------------------------------------------------------------------------
 
@@ -378,8 +362,12 @@ class Shard:
         found = []
         for h, combination, ids in wanted:
             own = ids[(ids >= self.first) & (ids < self.first + self.n)] - self.first
-            values = self._gradients(h, own) @ combination
-            found.append(values + self.offsets[h][own] if h in self.offsets else values)
+            state = self.heads[h]
+            if state.rows is not None:  # of rows that are not at work there are no sums, but a proof
+                found.append(state.f[own])
+                continue
+            values = self._gradients(state, own) @ combination
+            found.append(values if state.offset is None else values + state.offset[own])
         return found
 
 
@@ -392,44 +380,3 @@ def _sums(array: np.ndarray) -> tuple[np.ndarray, float]:
         sums += ones[: len(part)] @ part
         squares += float(np.vdot(part, part))
     return sums, squares
-
-
-class _LightBlocks:
-    """Goes through portions of a shard's rows: statistics with all columns, a block at a time, and every sum that wants them."""
-
-    def __init__(self, shard: Shard, s: int, columns: Any, ids: np.ndarray, jobs: list[tuple]):
-        self.shard, self.statistic, self.own = shard, shard.statistics[s], shard.prepared[s]
-        self.dtype = shard.problem.dtype_of(self.statistic)
-        self.parts = []  # (columns of a block, their numbers among own rows, what each job has of them)
-        for first in range(0, len(columns), LIGHT_COLUMNS):
-            some = slice(first, min(first + LIGHT_COLUMNS, len(columns)))
-            work = []
-            for basis, places, weights, out in jobs:
-                here = slice(*np.searchsorted(places, (some.start, some.stop)))
-                if here.stop > here.start:
-                    work.append((basis, places[here] - first, weights[here], out))
-            self.parts.append((columns.take(some), ids[some] - shard.first, work))
-
-    def __call__(self, start: int, stop: int) -> None:
-        memory = np.empty(LIGHT_ROWS * min(LIGHT_COLUMNS, max(len(part[0]) for part in self.parts)), self.dtype)
-        for portion in range(start, stop):
-            rows = slice(portion * LIGHT_ROWS, min((portion + 1) * LIGHT_ROWS, self.shard.n))
-            own, width = self.own.take(rows), rows.stop - rows.start
-            for columns, local, work in self.parts:
-                block = memory[: len(columns) * width].reshape(len(columns), width)
-                self.statistic.fill(columns, own, block, np.arange(len(columns)))
-                mine = np.flatnonzero((local >= rows.start) & (local < rows.stop))
-                if len(mine):  # the statistic of a row with itself is known exactly
-                    block[mine, local[mine] - rows.start] = self.statistic.diagonal(columns.take(mine))
-                for basis, places, weights, out in work:
-                    basis.accumulate(block, places, weights, out[rows], 0, width)
-
-
-class _Box:
-    """Own part (n,) of a head's box, linear term, targets and bounds, in one stage of its path."""
-
-    def __init__(self, head: Head, own: slice, scale: float):
-        self.scale = scale
-        self.targets, self.bounds = head.targets[own], head.bounds[own] * scale
-        self.lower, self.upper = head.loss.box(self.targets, self.bounds)
-        self.linear = head.loss.linear(self.targets)

@@ -132,16 +132,12 @@ def look_up_float64(stat: np.ndarray, table: np.ndarray, shift: int, first: int,
     _look_up_float64(_bits(stat, np.float64, np.int64), table, shift, first, out, start, stop)
 
 
-def sum_polynomials(
-    stat: np.ndarray, table: np.ndarray, first: int, shift: int, edge: float, weights: np.ndarray, out: np.ndarray
-) -> None:
+def sum_polynomials(stat: np.ndarray, table: np.ndarray, first: int, shift: int, edge: float, weights: np.ndarray, out: np.ndarray) -> None:
     """out[i] += sum_j weights[j] * P(stat[i, j]), P the polynomial of the statistic's cell (see `loops`). stat : float64, >= 0."""
     _sum_polynomials(stat, _bits(stat, np.float64, np.int64), table, first, shift, edge, weights, out)
 
 
-def add_moments(
-    stat: np.ndarray, left: np.ndarray, right: np.ndarray, first: int, shift: int, edge: float, moments: np.ndarray
-) -> None:
+def add_moments(stat: np.ndarray, left: np.ndarray, right: np.ndarray, first: int, shift: int, edge: float, moments: np.ndarray) -> None:
     """moments[cell, k] += left[i] * right[j] * v^k for all pairs of a block, v in [-1, 1] across the cell. stat : float64, >= 0."""
     _add_moments(stat, _bits(stat, np.float64, np.int64), left, right, first, shift, edge, moments)
 

@@ -93,6 +93,10 @@ class Statistic:
         """(len(a), len(b)) array of statistics, in the dtype of the prepared rows."""
         raise TypeError(f"{type(self).__name__} has no pairs")
 
+    def pairs_into(self, a: Prepared, b: Prepared, out: np.ndarray) -> None:
+        """The same, written to out (len(a), len(b)): fresh memory for every block would cost as much as the statistics."""
+        out[:] = self.pairs(a, b)
+
     def fill(self, a: Prepared, b: Prepared, cache: np.ndarray, slots: np.ndarray) -> None:
         """cache[slots[i], j] = statistic of a_i and b_j, in portions of bounded size. cache : (capacity, len(b))."""
         step = max(1, PORTION_BYTES // max(1, 8 * len(b)))
@@ -166,6 +170,16 @@ class _Products(Statistic):
     def fill_portion(self, a, b, cache, slots):
         self.write(_products(a.array, b.array), a, b, cache, slots, 0)
 
+    def pairs_into(self, a, b, out):
+        if is_sparse(a.array) or is_sparse(b.array):
+            super().pairs_into(a, b, out)
+            return
+        np.matmul(a.array, b.array.T, out=out)
+        self.finish(out, a, b)
+
+    def finish(self, products: np.ndarray, a: Prepared, b: Prepared) -> None:
+        """Turn inner products (len(a), len(b)) into the statistic, in place."""
+
     def write(self, products: np.ndarray, a: Prepared, b: Prepared, cache: np.ndarray, slots: np.ndarray, first: int) -> None:
         """cache[slots[i], first + j] = statistic of a_i and b_j, whose inner product is products[i, j]."""
         cache[slots, first : first + len(b)] = products
@@ -188,8 +202,11 @@ class SquaredDistance(_Products):
 
     def pairs(self, a, b):
         squares = _products(a.array, b.array)
-        self.write(squares, a, b, squares, np.arange(len(a)), 0)
+        self.finish(squares, a, b)
         return squares
+
+    def finish(self, products, a, b):
+        self.write(products, a, b, products, np.arange(len(a)), 0)
 
     def write(self, products, a, b, cache, slots, first):
         from .compiled import finish_squared_distances

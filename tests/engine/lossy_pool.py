@@ -88,5 +88,5 @@ class LossyPool:
             if len(told) != len(pending):
                 continue  # a portion of a warm start, more is to come (or every shard is new and knows all of it)
             for shard in self.shards:
-                np.testing.assert_array_equal(shard.a[h], solver.a[shard.first : shard.first + shard.n])
-                assert shard.boxes[h].scale == solver.scale
+                np.testing.assert_array_equal(shard.heads[h].a, solver.a[shard.first : shard.first + shard.n])
+                assert shard.heads[h].box.scale == solver.scale

@@ -1,0 +1,73 @@
+"""Sums over light statistics: those that take no longer to compute than to read from memory.
+
+    G[i, r] += sum_k weights[k] basis_r(statistic(x_i, column_k))
+
+Rows of few columns need no cache: a block of statistics is made, met by all sums that want it while it is in the processor's cache, and
+forgotten. Fresh memory alone would cost more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .shard import Shard
+
+# Rows and columns of a block.
+BLOCK_ROWS = 512
+BLOCK_COLUMNS = 256
+
+
+@dataclass
+class LightSum:
+    """One sum: places (k,) of its columns among all, ascending, their weights (k,), and out (m, R) for m rows."""
+
+    basis: Any
+    places: np.ndarray
+    weights: np.ndarray
+    out: np.ndarray
+
+
+def add_columns(shard: Shard, s: int, columns: Any, ids: np.ndarray, rows: np.ndarray | None, sums: list[LightSum]) -> None:
+    """Add columns to some sums. columns, ids : (k,) prepared features and numbers. rows : own rows that the sums are for, or None."""
+    own = shard.prepared[s] if rows is None else shard.prepared[s].take(rows)
+    local = ids - shard.first
+    if rows is not None:  # where each column stands among the rows, if it does
+        place = np.full(shard.n + 1, -1)
+        place[rows] = np.arange(len(rows))
+        local = place[np.where((local >= 0) & (local < shard.n), local, shard.n)]
+    blocks = _Blocks(shard.statistics[s], shard.problem.dtype_of(shard.statistics[s]), own, columns, local, sums)
+    shard.threads.split(-(-len(own) // BLOCK_ROWS), blocks, cost=float(len(ids)) * len(own))
+
+
+class _Blocks:
+    """Goes through portions of the rows, and for each through all columns."""
+
+    def __init__(self, statistic: Any, dtype: Any, own: Any, columns: Any, local: np.ndarray, sums: list[LightSum]):
+        self.statistic, self.dtype, self.own = statistic, dtype, own
+        self.parts = []  # (columns of a block, their places among the rows, what each sum has of them)
+        for first in range(0, len(columns), BLOCK_COLUMNS):
+            some = slice(first, min(first + BLOCK_COLUMNS, len(columns)))
+            wanted = []
+            for one in sums:
+                here = slice(*np.searchsorted(one.places, (some.start, some.stop)))
+                if here.stop > here.start:
+                    wanted.append(LightSum(one.basis, one.places[here] - first, one.weights[here], one.out))
+            self.parts.append((columns.take(some), local[some], wanted))
+
+    def __call__(self, start: int, stop: int) -> None:
+        memory = np.empty(BLOCK_ROWS * BLOCK_COLUMNS, self.dtype)
+        for portion in range(start, stop):
+            rows = slice(portion * BLOCK_ROWS, min((portion + 1) * BLOCK_ROWS, len(self.own)))
+            own, width = self.own.take(rows), rows.stop - rows.start
+            for columns, local, wanted in self.parts:
+                block = memory[: len(columns) * width].reshape(len(columns), width)
+                self.statistic.pairs_into(columns, own, block)
+                mine = np.flatnonzero((local >= rows.start) & (local < rows.stop))
+                if len(mine):  # the statistic of a row with itself is known exactly
+                    block[mine, local[mine] - rows.start] = self.statistic.diagonal(columns.take(mine))
+                for one in wanted:
+                    one.basis.accumulate(block, one.places, one.weights, one.out[rows], 0, width)
