@@ -68,7 +68,10 @@ class OpenPool:
         largest = np.max(self._ask("prepare", self.centers), axis=0)
         self.depth = sum(self.problem.depths.values())
         bounds = [statistic.bound(float(size)) for statistic, size in zip(self.statistics, largest, strict=True)]
-        self.bases = [family.basis(bounds[self.statistics.index(family.statistic)], self.problem.exact) for family in self.problem.families]
+        self.bases = [
+            family.basis(bounds[self.statistics.index(family.statistic)], self.problem.exact, self.problem.dtype_of(family.statistic))
+            for family in self.problem.families
+        ]
         rank = sum(basis.rank for basis in self.bases)
         self.spread = np.zeros((self.problem.n_entries, rank))
         at = 0

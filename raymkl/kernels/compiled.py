@@ -18,9 +18,10 @@ LANES = 16
 COLUMNS = 4
 # Rows handled together: a few cache lines of statistics, whose partial sums stay in the first-level cache.
 TILE = 64
+# Coefficients of a polynomial in a cell of a wide table: a register of AVX-512 full of float64, as are the functions taken together.
+TERMS = 8
 
-_TABLE = {"shift": 15, "first": int(np.float32(0.5).view(np.int32)), "start": 0, "stop": 64}
-_WIDE_TABLE = {**_TABLE, "shift": 46, "first": int(np.float64(0.5).view(np.int64))}
+_TABLE = {"shift": 15, "origin": 0.5, "start": 0, "stop": 64}
 
 # target[slots[i], first + j] = max(0, a_norms[i] + b_norms[j] - 2 products[i, j])
 finish_squared_distances = Loop(
@@ -69,19 +70,27 @@ intersections = Loop("intersections", "A:T[2] B:T[2] out:T[2]=", fastmath=True)
 
 _accumulate_table = Loop(
     "accumulate_table",
-    "bits:int32[2] slots:int64[1] weights:float64[1] table:float32[2] shift:int64 first:int64 sums:float32[2]= out:float64[2]= "
+    "stat:float32[2] slots:int64[1] weights:float64[1] table:float32[2] shift:int64 origin:float64 sums:float32[2]= out:float64[2]= "
     "start:int64 stop:int64",
     trial=_TABLE,
 )
 _look_up_float32 = Loop(
     "look_up_float32",
-    "bits:int32[2] table:float64[1] shift:int64 first:int64 out:float64[2]= start:int64 stop:int64",
+    "stat:float32[2] table:float64[1] shift:int64 origin:float64 out:float64[2]= start:int64 stop:int64",
     trial=_TABLE,
 )
-_look_up_float64 = Loop(
-    "look_up_float64",
-    "bits:int64[2] table:float64[1] shift:int64 first:int64 out:float64[2]= start:int64 stop:int64",
-    trial=_WIDE_TABLE,
+_accumulate_moments = Loop(
+    "accumulate_moments",
+    "stat:T[2] slots:int64[1] weights:float64[1] table:float64[2] shift:int64 origin:float64 places:int64[1]= powers:float64[2]= "
+    "moments:float64[2]= sums:float64[2]= out:float64[2]= start:int64 stop:int64",
+    trial={"shift": 49, "origin": 0.5, "start": 0, "stop": 64},
+    module="raymkl.kernels.wide_loops",
+)
+_look_up_cubic = Loop(
+    "look_up_cubic",
+    "stat:T[2] table:float64[2] shift:int64 origin:float64 out:float64[2]= start:int64 stop:int64",
+    trial={"shift": 46, "origin": 0.5, "start": 0, "stop": 64},
+    module="raymkl.kernels.wide_loops",
 )
 
 
@@ -91,7 +100,7 @@ def accumulate_table(
     weights: np.ndarray,
     table: np.ndarray,
     shift: int,
-    first: int,
+    origin: float,
     out: np.ndarray,
     start: int,
     stop: int,
@@ -99,7 +108,7 @@ def accumulate_table(
     """out[i, r] += sum_k weights[k] * basis_r(stat[slots[k], i]) for start <= i < stop, with float32 statistics.
 
     stat : (n_slots, n_rows) float32, non-negative. slots, weights : (k,), k a multiple of COLUMNS (pad with weight 0).
-    table : (cells + 1, R padded) float32. shift, first : bits dropped, and the bit pattern of the first cell. out : (n_rows, R) float64.
+    table : (cells + 1, R padded) float32. shift, origin : see `tables`. out : (n_rows, R) float64.
     """
     if len(slots) % COLUMNS or len(weights) != len(slots) or table.shape[1] % LANES:
         raise ValueError(
@@ -107,24 +116,50 @@ def accumulate_table(
             f"got {len(slots)} slots, {len(weights)} weights, lines of {table.shape[1]}"
         )
     sums = np.empty((TILE, table.shape[1]), np.float32)
-    _accumulate_table(_bits(stat, np.float32, np.int32), slots, weights, table, shift, first, sums, out, start, stop)
+    _check_float32(stat)
+    _accumulate_table(stat, slots, weights, table, shift, origin, sums, out, start, stop)
 
 
-def look_up_float32(stat: np.ndarray, table: np.ndarray, shift: int, first: int, out: np.ndarray, start: int, stop: int) -> None:
+def look_up_float32(stat: np.ndarray, table: np.ndarray, shift: int, origin: float, out: np.ndarray, start: int, stop: int) -> None:
     """out[i, j] = interpolated table value of stat[i, j] for start <= i < stop. stat : float32, table : (cells + 1,), out : float64."""
-    _look_up_float32(_bits(stat, np.float32, np.int32), table, shift, first, out, start, stop)
+    _check_float32(stat)
+    _look_up_float32(stat, table, shift, origin, out, start, stop)
 
 
-def look_up_float64(stat: np.ndarray, table: np.ndarray, shift: int, first: int, out: np.ndarray, start: int, stop: int) -> None:
-    """The same for float64 statistics (`shift` and `first` refer to their 64-bit patterns)."""
-    _look_up_float64(_bits(stat, np.float64, np.int64), table, shift, first, out, start, stop)
+def accumulate_moments(
+    stat: np.ndarray,
+    slots: np.ndarray,
+    weights: np.ndarray,
+    table: np.ndarray,
+    shift: int,
+    origin: float,
+    out: np.ndarray,
+    start: int,
+    stop: int,
+) -> None:
+    """out[i, r] += sum_k weights[k] * basis_r(stat[slots[k], i]) for start <= i < stop, where functions are polynomials in every cell.
+
+    stat : (n_slots, n_rows), non-negative. slots, weights : (k,). table : (cells * TERMS, R padded) float64, the coefficients of v^c in
+    line TERMS * cell + c. shift, origin : see `tables`. out : (n_rows, R) float64.
+    """
+    lines, padded = table.shape
+    if lines % TERMS or padded % TERMS or len(weights) != len(slots):
+        raise ValueError(
+            f"tables have {TERMS} lines per cell and lines of whole vectors of {TERMS} numbers, and every slot has a weight; "
+            f"got {lines} lines of {padded} numbers, {len(slots)} slots, {len(weights)} weights"
+        )
+    places, powers, sums = np.empty(TILE, np.int64), np.empty((3, TILE)), np.empty((TILE, padded))
+    _accumulate_moments(stat, slots, weights, table, shift, origin, places, powers, np.zeros((TILE, lines)), sums, out, start, stop)
 
 
-def _bits(stat: np.ndarray, number: type, integer: type) -> np.ndarray:
-    """The bits of the statistics, without a copy."""
-    if stat.dtype != number:
-        raise TypeError(f"this table is for statistics in {np.dtype(number)}, got {stat.dtype}")
-    return stat.view(integer)
+def look_up_cubic(stat: np.ndarray, table: np.ndarray, shift: int, origin: float, out: np.ndarray, start: int, stop: int) -> None:
+    """out[i, j] = the function at stat[i, j] for start <= i < stop. table : (cells, 4) float64, coefficients of 1, u, u^2, u^3."""
+    _look_up_cubic(stat, table, shift, origin, out, start, stop)
+
+
+def _check_float32(stat: np.ndarray) -> None:
+    if stat.dtype != np.float32:
+        raise TypeError(f"this table is for statistics in float32, got {stat.dtype}")
 
 
 def warm_up() -> None:

@@ -169,7 +169,7 @@ class BaseMKL(ExplainMixin, BaseEstimator):
             n_entries=len(kernels),
             gates=gates,
             dtype=dtype,
-            exact=self.exact or double,
+            exact=self.exact,
             # The gates of "spherical" bring all values down to one.
             wide=frozenset() if double or self.dtype != "auto" or self.normalize == "spherical" else self._wide(rows, families, heads),
             depths={key: array.shape[2] for key, array in rows.items() if getattr(array, "ndim", 2) == 3},
