@@ -6,6 +6,7 @@ the same gate form a family; the statistic of a pair is computed once for all fa
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +18,7 @@ from .basis import Basis, FormulaBasis, LinearBasis, PowerBasis, StackBasis
 from .match_counts import RunBasis
 from .statistics import Matrices, Statistic
 from .table_cache import table_basis
-from .tables import tabulated
+from .tables import NotSmooth, tabulated
 
 NO_GATE = -1
 # Polynomials beyond this degree are evaluated by their formula: powers in float32 would lose too much.
@@ -70,7 +71,8 @@ class _Combined:
         self.family, self.weights = family, weights
         self.table = None
         if tabulate and family.statistic.non_negative and len(self.parts) > 1:
-            self.table = tabulated(lambda t: sum(w * kernel.profile(t) for w, kernel in self.parts), bound)
+            with contextlib.suppress(NotSmooth):
+                self.table = tabulated(lambda t: sum(w * kernel.profile(t) for w, kernel in self.parts), bound)
 
     def __call__(self, stat: np.ndarray) -> np.ndarray:
         """Values (rows, columns) of float64 statistics."""

@@ -137,20 +137,13 @@ class WideTableBasis(Basis):
         self.cells, points = _wide_points(profiles, bound)
         functions, self.coefficients = span(profiles, points, WIDE_SPAN_ERROR)
         rank = len(functions)
-        self._check(profiles, functions)
+        between = (functions.reshape(rank, -1, len(NODES)) @ TO_EXTREMES.T).reshape(rank, -1)
+        _check(profiles, self.coefficients @ between, self.cells)
         # Lines of a table belong to powers within a cell: (cells * TERMS, R).
         lines = TO_POWERS @ functions.T.reshape(-1, len(NODES), rank)
         self.table = aligned_zeros((functions.shape[1], -(-rank // 8) * 8), np.float64)
         self.table[:, :rank] = lines.reshape(-1, rank)
         _read_only(self)
-
-    def _check(self, profiles: Sequence[Any], functions: np.ndarray) -> None:
-        """Compare functions and profiles where polynomials through Chebyshev points are worst."""
-        found = self.coefficients @ (functions.reshape(len(functions), -1, len(NODES)) @ TO_EXTREMES.T).reshape(len(functions), -1)
-        true = values_of(profiles, self.cells.points(WIDE_CELL_BITS, EXTREMES))
-        largest = np.abs(true).max(axis=1, keepdims=True)
-        if not np.all(np.abs(found - true) <= WIDE_ERROR * largest):
-            raise NotSmooth("the kernels are no smooth functions of their statistic")
 
     def accumulate(self, stat, slots, weights, out, start, stop):
         from .compiled import accumulate_moments
@@ -169,16 +162,24 @@ class NotSmooth(ValueError):
 def tabulated(profile: Callable[[np.ndarray], np.ndarray], bound: float) -> Callable[[np.ndarray, np.ndarray], None]:
     """One function of the statistic by a table: called with statistics and a float64 array (rows, columns) to fill.
 
-    To 1e-10 of its largest value where it is smooth.
+    To 1e-10 of its largest value. Raises NotSmooth when polynomials do not give back the function.
     """
     cells, points = _wide_points([profile], bound)
     values = np.asarray(profile(points), np.float64).reshape(-1, len(NODES))
+    _check([profile], (values @ TO_EXTREMES.T).reshape(1, -1), cells)
     return _cubic(values @ TO_POWERS.T @ FROM_POWERS_TO_CUBICS.T, cells)
 
 
 def _wide_points(profiles: Sequence[Any], bound: float) -> tuple[Cells, np.ndarray]:
     cells = cells_for(profiles, bound, WIDE_CELL_BITS, NODES, TO_EVEN, WIDE_SPAN_ERROR)
     return cells, cells.points(WIDE_CELL_BITS, NODES)
+
+
+def _check(profiles: Sequence[Any], found: np.ndarray, cells: Cells) -> None:
+    """Compare with profiles what polynomials give (M, cells * EXTREMES) where those through Chebyshev points are worst."""
+    true = values_of(profiles, cells.points(WIDE_CELL_BITS, EXTREMES))
+    if not np.all(np.abs(found - true) <= WIDE_ERROR * np.abs(true).max(axis=1, keepdims=True)):
+        raise NotSmooth("the kernels are no smooth functions of their statistic")
 
 
 def _cubic(coefficients: np.ndarray, cells: Cells) -> Callable[[np.ndarray, np.ndarray], None]:
