@@ -74,11 +74,6 @@ _accumulate_table = Loop(
     "start:int64 stop:int64",
     trial=_TABLE,
 )
-_look_up_float32 = Loop(
-    "look_up_float32",
-    "stat:float32[2] table:float64[1] shift:int64 origin:float64 out:float64[2]= start:int64 stop:int64",
-    trial=_TABLE,
-)
 _accumulate_moments = Loop(
     "accumulate_moments",
     "stat:T[2] slots:int64[1] weights:float64[1] table:float64[2] shift:int64 origin:float64 places:int64[1]= powers:float64[2]= "
@@ -86,12 +81,16 @@ _accumulate_moments = Loop(
     trial={"shift": 49, "origin": 0.5, "start": 0, "stop": 64},
     module="raymkl.kernels.wide_loops",
 )
-_look_up_cubic = Loop(
-    "look_up_cubic",
-    "stat:T[2] table:float64[2] shift:int64 origin:float64 out:float64[2]= start:int64 stop:int64",
-    trial={"shift": 46, "origin": 0.5, "start": 0, "stop": 64},
-    module="raymkl.kernels.wide_loops",
-)
+# By the number of coefficients in a cell.
+_look_up = {
+    terms: Loop(
+        name,
+        "stat:T[2] table:float64[2] shift:int64 origin:float64 out:float64[2]= start:int64 stop:int64",
+        trial={"shift": 46, "origin": 0.5, "start": 0, "stop": 64},
+        module="raymkl.kernels.wide_loops",
+    )
+    for terms, name in ((2, "look_up_linear"), (4, "look_up_cubic"))
+}
 
 
 def accumulate_table(
@@ -116,14 +115,9 @@ def accumulate_table(
             f"got {len(slots)} slots, {len(weights)} weights, lines of {table.shape[1]}"
         )
     sums = np.empty((TILE, table.shape[1]), np.float32)
-    _check_float32(stat)
+    if stat.dtype != np.float32:
+        raise TypeError(f"this table is for statistics in float32, got {stat.dtype}")
     _accumulate_table(stat, slots, weights, table, shift, origin, sums, out, start, stop)
-
-
-def look_up_float32(stat: np.ndarray, table: np.ndarray, shift: int, origin: float, out: np.ndarray, start: int, stop: int) -> None:
-    """out[i, j] = interpolated table value of stat[i, j] for start <= i < stop. stat : float32, table : (cells + 1,), out : float64."""
-    _check_float32(stat)
-    _look_up_float32(stat, table, shift, origin, out, start, stop)
 
 
 def accumulate_moments(
@@ -152,14 +146,15 @@ def accumulate_moments(
     _accumulate_moments(stat, slots, weights, table, shift, origin, places, powers, np.zeros((TILE, lines)), sums, out, start, stop)
 
 
-def look_up_cubic(stat: np.ndarray, table: np.ndarray, shift: int, origin: float, out: np.ndarray, start: int, stop: int) -> None:
-    """out[i, j] = the function at stat[i, j] for start <= i < stop. table : (cells, 4) float64, coefficients of 1, u, u^2, u^3."""
-    _look_up_cubic(stat, table, shift, origin, out, start, stop)
+def look_up(stat: np.ndarray, table: np.ndarray, shift: int, origin: float, out: np.ndarray, start: int, stop: int) -> None:
+    """out[i, j] = the function at stat[i, j] for start <= i < stop; in every cell a polynomial of u, 0 <= u < 1.
 
-
-def _check_float32(stat: np.ndarray) -> None:
-    if stat.dtype != np.float32:
-        raise TypeError(f"this table is for statistics in float32, got {stat.dtype}")
+    stat, out : (rows, columns), stat non-negative. table : (cells, 2) or (cells, 4) float64, coefficients of 1, u or 1, u, u^2, u^3.
+    shift, origin : see `tables`; bits are those of float64 whatever the statistic is.
+    """
+    if table.shape[1] not in _look_up:
+        raise ValueError(f"cells of a table have {' or '.join(map(str, _look_up))} coefficients, got {table.shape[1]}")
+    _look_up[table.shape[1]](stat, table, shift, origin, out, start, stop)
 
 
 def warm_up() -> None:

@@ -183,19 +183,6 @@ def copy_pairs(source, source_rows, source_columns, target, target_rows, target_
             line[target_columns[j]] = from_line[source_columns[j]]
 
 
-def look_up_float32(stat, table, shift, origin, out, start, stop):
-    """out[i, j] = interpolated table value of stat[i, j] for start <= i < stop. stat : float32. table : (cells + 1,)."""
-    mask = np.int32((1 << shift) - 1)
-    one_cell = np.float32(1.0) / np.float32(1 << shift)
-    top = np.int32(((table.shape[0] - 2) << shift) + mask)
-    origin, shift = np.float32(origin), np.int32(shift)
-    first = _bits_of(origin)
-    for i in range(start, stop):
-        for j in range(stat.shape[1]):
-            cell, fraction = _locate(stat[i, j], origin, first, top, mask, shift, one_cell)
-            out[i, j] = table[cell] + fraction * (table[cell + 1] - table[cell])
-
-
 def accumulate_powers(stat, slots, weights, exponents, inverse_scale, out, start, stop):
     """out[i, r] += sum_k weights[k] * (stat[slots[k], i] * inverse_scale) ** exponents[r] for start <= i < stop.
 

@@ -116,14 +116,8 @@ class TableBasis(Basis):
         accumulate_table(stat, slots, weights, self.table, self.shift, self.origin, out, start, stop)
 
     def function(self, combination):
-        from .compiled import look_up_float32
-
         line = self.table[:, : self.rank] @ combination
-
-        def fill(stat: np.ndarray, out: np.ndarray) -> None:
-            look_up_float32(np.ascontiguousarray(stat), line, self.shift, self.origin, out, 0, stat.shape[0])
-
-        return fill
+        return _by_table(np.stack([line[:-1], np.diff(line)], axis=1), CELL_BITS, self.origin)
 
 
 class WideTableBasis(Basis):
@@ -152,7 +146,7 @@ class WideTableBasis(Basis):
 
     def function(self, combination):
         lines = (self.table[:, : self.rank] @ combination).reshape(-1, len(NODES))
-        return _cubic(lines @ FROM_POWERS_TO_CUBICS.T, self.cells)
+        return _by_table((lines @ FROM_POWERS_TO_CUBICS.T).reshape(-1, 4), FINE_CELL_BITS, self.cells.origin)
 
 
 class NotSmooth(ValueError):
@@ -167,7 +161,7 @@ def tabulated(profile: Callable[[np.ndarray], np.ndarray], bound: float) -> Call
     cells, points = _wide_points([profile], bound)
     values = np.asarray(profile(points), np.float64).reshape(-1, len(NODES))
     _check([profile], (values @ TO_EXTREMES.T).reshape(1, -1), cells)
-    return _cubic(values @ TO_POWERS.T @ FROM_POWERS_TO_CUBICS.T, cells)
+    return _by_table((values @ TO_POWERS.T @ FROM_POWERS_TO_CUBICS.T).reshape(-1, 4), FINE_CELL_BITS, cells.origin)
 
 
 def _wide_points(profiles: Sequence[Any], bound: float) -> tuple[Cells, np.ndarray]:
@@ -182,14 +176,13 @@ def _check(profiles: Sequence[Any], found: np.ndarray, cells: Cells) -> None:
         raise NotSmooth("the kernels are no smooth functions of their statistic")
 
 
-def _cubic(coefficients: np.ndarray, cells: Cells) -> Callable[[np.ndarray, np.ndarray], None]:
-    """The function with the given coefficients (of 1, u, u^2, u^3 in every fine cell)."""
-    table = np.ascontiguousarray(coefficients).reshape(-1, 4)
+def _by_table(table: np.ndarray, bits: int, origin: float) -> Callable[[np.ndarray, np.ndarray], None]:
+    """The function with the coefficients `table` (cells, 2 or 4) of 1, u (, u^2, u^3) in each of 2^bits cells per octave."""
 
     def fill(stat: np.ndarray, out: np.ndarray) -> None:
-        from .compiled import look_up_cubic
+        from .compiled import look_up
 
-        look_up_cubic(np.ascontiguousarray(stat), table, 52 - FINE_CELL_BITS, cells.origin, out, 0, stat.shape[0])
+        look_up(np.ascontiguousarray(stat), table, 52 - bits, origin, out, 0, stat.shape[0])
 
     return fill
 

@@ -171,13 +171,90 @@ def accumulate_moments(stat, slots, weights, table, shift, origin, places, power
                 out[base + u, r] += sums[u, r]
 
 
-def look_up_cubic(stat, table, shift, origin, out, start, stop):
-    """out[i, j] = the function at stat[i, j] for start <= i < stop. table : (cells, 4), coefficients of 1, u, u^2, u^3; 0 <= u < 1."""
+def _look_up_some(terms):
+    """An intrinsic: out[at + k] = polynomial of `terms` coefficients at stat[at + k], for TERMS places k in one go.
+
+    Values out of a table are gathered as vectors, which the compiler does not do by itself: it cannot know that `out` is not the table.
+    """
+
+    @intrinsic
+    def look_up(typing_context, stat, at, table, shift, origin, top, mask, one_cell, out):
+        signature = types.void(stat, types.intp, table, types.int64, types.float64, types.int64, types.int64, types.float64, out)
+
+        def generate(context, builder, signature, arguments):
+            stat, at, table, shift, origin, top, mask, one_cell, out = arguments
+            bits = ir.VectorType(ir.IntType(64), TERMS)
+            number = context.get_value_type(signature.args[0].dtype)
+
+            def splat(scalar):
+                undefined = ir.Constant(ir.VectorType(scalar.type, TERMS), ir.Undefined)
+                return builder.shuffle_vector(builder.insert_element(undefined, scalar, ir.IntType(32)(0)), undefined, _ZEROS)
+
+            def whole(value):
+                return ir.Constant(bits, [value] * TERMS)
+
+            source = _address(context, builder, signature.args[0], stat, at, ir.VectorType(number, TERMS))
+            t = builder.load(source, align=4 if number == ir.FloatType() else 8)
+            if number == ir.FloatType():
+                t = builder.fpext(t, _VECTOR)
+            offset = builder.bitcast(builder.fadd(t, splat(origin)), bits)
+            offset = builder.sub(offset, splat(builder.bitcast(origin, ir.IntType(64))))
+            offset = builder.select(builder.icmp_signed("<", offset, whole(0)), whole(0), offset)
+            offset = builder.select(builder.icmp_signed(">", offset, splat(top)), splat(top), offset)
+            u = builder.fmul(builder.sitofp(builder.and_(offset, splat(mask)), _VECTOR), splat(one_cell))
+            line = builder.mul(builder.ashr(offset, splat(shift)), whole(8 * terms))
+            data = builder.ptrtoint(context.make_array(signature.args[2])(context, builder, table).data, ir.IntType(64))
+            addresses = builder.add(line, splat(data))
+
+            pointers, all_lanes = ir.VectorType(ir.DoubleType().as_pointer(), TERMS), ir.VectorType(ir.IntType(1), TERMS)
+            name = f"llvm.masked.gather.v{TERMS}f64.v{TERMS}p0"
+            kind = ir.FunctionType(_VECTOR, [pointers, ir.IntType(32), all_lanes, _VECTOR])
+            gather = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+            value = None
+            for term in reversed(range(terms)):
+                places = builder.inttoptr(builder.add(addresses, whole(8 * term)), pointers)
+                here = [places, ir.IntType(32)(8), ir.Constant(all_lanes, [1] * TERMS), ir.Constant(_VECTOR, ir.Undefined)]
+                coefficient = builder.call(gather, here)
+                product = None if value is None else builder.fmul(u, value, flags=("contract",))
+                value = coefficient if product is None else builder.fadd(coefficient, product, flags=("contract",))
+            builder.store(value, _address(context, builder, signature.args[8], out, at), align=8)
+            return context.get_dummy_value()
+
+        return signature, generate
+
+    return look_up
+
+
+_look_up_two, _look_up_four = _look_up_some(2), _look_up_some(4)
+
+
+def look_up_linear(stat, table, shift, origin, out, start, stop):
+    """out[i, j] = the function at stat[i, j] for start <= i < stop. table : (cells, 2), coefficients of 1, u; 0 <= u < 1."""
     first, mask = _bits_of(origin), (np.int64(1) << shift) - 1
     top = (np.int64(table.shape[0]) << shift) - 1
     one_cell = 1.0 / np.float64(np.int64(1) << shift)
+    width = stat.shape[1]
+    whole = width - width % TERMS
     for i in range(start, stop):
-        for j in range(stat.shape[1]):
+        for j in range(0, whole, TERMS):
+            _look_up_two(stat, i * width + j, table, shift, origin, top, mask, one_cell, out)
+        for j in range(whole, width):
+            offset = _offset(stat[i, j], origin, first, top)
+            cell = offset >> shift
+            out[i, j] = table[cell, 0] + np.float64(offset & mask) * one_cell * table[cell, 1]
+
+
+def look_up_cubic(stat, table, shift, origin, out, start, stop):
+    """The same with a table (cells, 4), coefficients of 1, u, u^2, u^3."""
+    first, mask = _bits_of(origin), (np.int64(1) << shift) - 1
+    top = (np.int64(table.shape[0]) << shift) - 1
+    one_cell = 1.0 / np.float64(np.int64(1) << shift)
+    width = stat.shape[1]
+    whole = width - width % TERMS
+    for i in range(start, stop):
+        for j in range(0, whole, TERMS):
+            _look_up_four(stat, i * width + j, table, shift, origin, top, mask, one_cell, out)
+        for j in range(whole, width):
             offset = _offset(stat[i, j], origin, first, top)
             cell = offset >> shift
             u = np.float64(offset & mask) * one_cell

@@ -50,22 +50,6 @@ def test_accumulate_table_equals_naive_sums(n, groups, rank, seed, part):
     np.testing.assert_array_equal(out[stop:], before[stop:])
 
 
-def test_look_up_equals_interpolation():
-    rng, shift, origin = rng_of(), 15, 0.5
-    edges = (np.arange(300) << shift) + int(np.float32(origin).view(np.int32))
-    table, places = rng.normal(size=300), edges.astype(np.int32).view(np.float32).astype(np.float64) - origin
-    stat = rng.uniform(0.0, 1.0, size=(7, 33)).astype(np.float32)
-    stat[3, :3] = 0.0, 1e-30, 100.0
-    out = np.full(stat.shape, -1.0)
-    compiled.look_up_float32(stat, table, shift, origin, out, 2, 6)
-    rounded = (stat[2:6] + np.float32(origin)).astype(np.float64) - origin
-    expected = np.interp(rounded, places, table)
-    inside = rounded < places[-1]
-    np.testing.assert_allclose(out[2:6][inside], expected[inside], atol=1e-6)
-    np.testing.assert_allclose(out[2:6], expected, atol=2e-4)  # above the table: one bit off
-    assert (out[[0, 1, 6]] == -1.0).all()
-
-
 def moments_sums(stat, slots, weights, table, bits, origin, rank):
     """What `accumulate_moments` adds: polynomials of v in cells of t + origin, one number at a time."""
     x = (stat[slots].astype(np.float64) + origin) / origin
@@ -120,23 +104,37 @@ def test_loops_refuse_tables_and_weights_that_do_not_fit():
     with pytest.raises(ValueError, match="4 slots, 3 weights"):
         compiled.accumulate_moments(stat, np.arange(4), np.ones(3), np.ones((16, 8)), 50, 1.0, out, 0, 4)
     with pytest.raises(TypeError, match="float32, got float64"):
-        compiled.look_up_float32(stat, np.ones(5), 15, 1.0, np.zeros((4, 4)), 0, 4)
+        compiled.accumulate_table(stat, np.arange(4), np.ones(4), np.ones((5, 16), np.float32), 15, 1.0, out, 0, 4)
+    with pytest.raises(ValueError, match="2 or 4 coefficients, got 3"):
+        compiled.look_up(stat, np.ones((5, 3)), 50, 1.0, np.zeros((4, 4)), 0, 4)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_cubic_look_up_equals_polynomials(dtype):
+@pytest.mark.parametrize("terms", [2, 4])
+@pytest.mark.parametrize("columns", [1, 7, 8, 33])
+def test_look_up_equals_polynomials(dtype, terms, columns):
     rng, origin = rng_of(), 0.5
-    table = rng.normal(size=(11 * 4, 4))
-    stat = rng.uniform(0, 3, size=(7, 33)).astype(dtype)
-    stat[3, :2] = 0.0, 1e-30
+    table = rng.normal(size=(11 * 4, terms))
+    stat = rng.uniform(0, 3, size=(7, columns)).astype(dtype)
+    stat[3:5, 0] = 0.0, 1e-30
     out = np.full(stat.shape, -1.0)
-    compiled.look_up_cubic(stat, table, 50, origin, out, 2, 6)
+    compiled.look_up(stat, table, 50, origin, out, 2, 6)
     x = (stat[2:6].astype(np.float64) + origin) / origin
     octave = np.floor(np.log2(x)).astype(int)
     place = (octave + x / 2.0**octave - 1) * 4
     cell = place.astype(int)
-    np.testing.assert_allclose(out[2:6], np.einsum("ijc,ijc->ij", table[cell], (place - cell)[..., None] ** np.arange(4)), atol=1e-9)
+    np.testing.assert_allclose(out[2:6], np.einsum("ijc,ijc->ij", table[cell], (place - cell)[..., None] ** np.arange(terms)), atol=1e-9)
     assert (out[[0, 1, 6]] == -1.0).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("terms", [2, 4])
+def test_look_up_beyond_the_table_stays_at_its_end(dtype, terms):
+    table = rng_of().normal(size=(5, terms))
+    stat = np.tile(np.array([4.0, 1e30, np.inf, np.nan], dtype), (1, 3))
+    out = np.zeros(stat.shape)
+    compiled.look_up(stat, table, 50, 0.5, out, 0, 1)
+    np.testing.assert_allclose(out, table[-1].sum(), atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
