@@ -174,7 +174,7 @@ def accumulate_moments(stat, slots, weights, table, shift, origin, places, power
 def _look_up_some(terms):
     """An intrinsic: out[at + k] = polynomial of `terms` coefficients at stat[at + k], for TERMS places k in one go.
 
-    Values out of a table are gathered as vectors, which the compiler does not do by itself: it cannot know that `out` is not the table.
+    Written out because the compiler cannot prove that `out` is not the table and would go place by place. (Vector gathers take longer.)
     """
 
     @intrinsic
@@ -206,15 +206,20 @@ def _look_up_some(terms):
             data = builder.ptrtoint(context.make_array(signature.args[2])(context, builder, table).data, ir.IntType(64))
             addresses = builder.add(line, splat(data))
 
-            pointers, all_lanes = ir.VectorType(ir.DoubleType().as_pointer(), TERMS), ir.VectorType(ir.IntType(1), TERMS)
-            name = f"llvm.masked.gather.v{TERMS}f64.v{TERMS}p0"
-            kind = ir.FunctionType(_VECTOR, [pointers, ir.IntType(32), all_lanes, _VECTOR])
-            gather = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+            # The coefficients of a cell lie together: one load per place, then rows become columns.
+            row = ir.VectorType(ir.DoubleType(), terms)
+            rows = [
+                builder.load(builder.inttoptr(builder.extract_element(addresses, ir.IntType(32)(k)), row.as_pointer()), align=8)
+                for k in range(TERMS)
+            ]
+            while len(rows) > 1:
+                width = ir.VectorType(ir.IntType(32), 2 * rows[0].type.count)
+                order = ir.Constant(width, list(range(width.count)))
+                rows = [builder.shuffle_vector(left, right, order) for left, right in zip(rows[::2], rows[1::2], strict=True)]
             value = None
             for term in reversed(range(terms)):
-                places = builder.inttoptr(builder.add(addresses, whole(8 * term)), pointers)
-                here = [places, ir.IntType(32)(8), ir.Constant(all_lanes, [1] * TERMS), ir.Constant(_VECTOR, ir.Undefined)]
-                coefficient = builder.call(gather, here)
+                column = ir.Constant(ir.VectorType(ir.IntType(32), TERMS), [terms * k + term for k in range(TERMS)])
+                coefficient = builder.shuffle_vector(rows[0], ir.Constant(rows[0].type, ir.Undefined), column)
                 product = None if value is None else builder.fmul(u, value, flags=("contract",))
                 value = coefficient if product is None else builder.fadd(coefficient, product, flags=("contract",))
             builder.store(value, _address(context, builder, signature.args[8], out, at), align=8)
