@@ -33,9 +33,9 @@ def span(profiles: Sequence[Any], points: np.ndarray, error: float, every: int =
     if len(coarse) == 1:
         return values_of(profiles, points) / scale[:, None], scale[:, None]
     coarse /= scale[:, None]
-    for size, step in ((SKETCH_SIZE, 1), (4 * SKETCH_SIZE, 1), (len(coarse), 1)):
+    for size in (SKETCH_SIZE, 4 * SKETCH_SIZE, len(coarse)):
         # Functions carry the singular values and coefficients stay of order one, so that float32 tables lose nothing.
-        left = _directions(coarse[:, ::step], size) * np.sqrt(len(coarse))
+        left = _directions(coarse, size) * np.sqrt(len(coarse))
         inner = left.T @ coarse / len(coarse)
         rank = _smallest_rank(coarse, left, inner, error)
         if rank is not None:
@@ -45,7 +45,7 @@ def span(profiles: Sequence[Any], points: np.ndarray, error: float, every: int =
             if functions is None:
                 functions = _all_on_grid(profiles, points, left[:, :rank], scale)
             return functions, left[:, :rank] * scale[:, None]
-        if size >= len(coarse) and step == 1:
+        if size >= len(coarse):
             break
     return values_of(profiles, points) / scale[:, None], np.diag(scale)  # no decay: every kernel is its own function
 

@@ -12,7 +12,7 @@ statistic is a shift of the bits of t + origin (see `loops` and `wide_loops`).
 | basis          | statistic | within a cell          | error per kernel value, of its largest |
 |---|---|---|---|
 | TableBasis     | float32   | linear, 2^8 per octave | 2e-6  |
-| WideTableBasis | float64   | degree 7, 2^2 per octave, or where all is one function degree 3, 2^7 per octave | 2e-10 |
+| WideTableBasis | float64   | degree 7, 2^2 per octave, or where all is one function degree 3, 2^7 per octave | 1e-10 |
 """
 
 from __future__ import annotations
