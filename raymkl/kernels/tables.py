@@ -39,6 +39,8 @@ FINE_CELL_BITS = 7
 FLAT = 0.3
 # The most octaves below the bound in which something may happen.
 MOST_OCTAVES = 100
+# Origins are at least 2 to this power, so that they are normal numbers in float32, too.
+LEAST_EXPONENT = -120
 # Errors of profiles between the points of a table, of their largest value, beyond which they are no functions for a wide table.
 WIDE_ERROR = 1e-9
 
@@ -76,7 +78,8 @@ def cells_for(profiles: Sequence[Any], bound: float, bits: int, within: np.ndarr
     at c places evenly from 0 to 1. error : of a profile's largest value.
     """
     end = end_of(bound)
-    exponents = int(np.frexp(end)[1]) + np.arange(-MOST_OCTAVES, 1)
+    top = int(np.frexp(end)[1])
+    exponents = np.arange(max(top - MOST_OCTAVES, LEAST_EXPONENT), top + 1)
     places = np.concatenate([within, np.linspace(0, 1, len(between))]) / (1 << bits)
     points = np.outer(np.ldexp(1.0, exponents), np.append(places, 1.0))
     values = values_of(profiles, np.append(points.ravel(), 0.0))

@@ -93,6 +93,22 @@ def _is_empty(typing_context, moments, at, step):
 
 
 @intrinsic
+def _clear(typing_context, moments, at, step):
+    """Make the moments of one cell zero in TOGETHER rows, `step` numbers apart."""
+    signature = types.void(moments, types.intp, types.intp)
+
+    def generate(context, builder, signature, arguments):
+        array, index, step = arguments
+        for _ in range(TOGETHER):
+            target = _address(context, builder, signature.args[0], array, index)
+            builder.store(ir.Constant(_VECTOR, [0.0] * TERMS), target, align=8)
+            index = builder.add(index, step)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
 def _add_functions(typing_context, sums, at, sums_step, moments, moments_at, moments_step, table, place, line):
     """sums[u, 8 functions] += sum_c moments[u, c] * table[c, 8 functions] for TOGETHER rows u, as vectors.
 
@@ -165,7 +181,7 @@ def accumulate_moments(stat, slots, weights, table, shift, origin, places, power
                         _add_functions(
                             sums, u * padded + r, padded, moments, u * n_moments + cell, n_moments, table, cell * padded + r, padded
                         )
-                    moments[u : u + TOGETHER, cell : cell + TERMS] = 0.0
+                    _clear(moments, u * n_moments + cell, n_moments)
         for u in range(width):
             for r in range(out.shape[1]):
                 out[base + u, r] += sums[u, r]
