@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from ..kernels.basis import Basis
+from ..kernels.families import Family
 from ..kernels.normalize import scales
 from .caches import ColumnCache, RowStore
 from .failures import FailurePolicy, ShardsLost
@@ -70,10 +72,7 @@ class OpenPool:
         largest = np.max(self._ask("prepare", self.centers), axis=0)
         self.depth = sum(self.problem.depths.values())
         self.bounds = [statistic.bound(float(size)) for statistic, size in zip(self.statistics, largest, strict=True)]
-        self.bases = [
-            family.basis(self.bounds[self.statistics.index(family.statistic)], self.problem.exact, self.problem.coarse)
-            for family in self.problem.families
-        ]
+        self.bases = [self._basis(family) for family in self.problem.families]
         # Whether the rounds' own sums are as good as a proof.
         self.accurate = all(is_accurate(self.problem, f.statistic, b) for f, b in zip(self.problem.families, self.bases, strict=True))
         rank = sum(basis.rank for basis in self.bases)
@@ -82,6 +81,10 @@ class OpenPool:
         for family, basis in zip(self.problem.families, self.bases, strict=True):
             self.spread[family.members, at : at + basis.rank] = basis.coefficients
             at += basis.rank
+
+    def _basis(self, family: Family) -> Basis:
+        problem, bound = self.problem, self.bounds[self.statistics.index(family.statistic)]
+        return family.basis(bound, problem.exact, problem.dtype_of(family.statistic), problem.coarse)
 
     def _open(self, n_heads: int, together: int) -> MemoryPlan:
         self.rows_per_shard = max((last - first for first, last in self.pool.bounds), default=0)

@@ -4,11 +4,11 @@
     sum_ij left_i right_j k_m(t_ij)            for every kernel m       (quadratic terms)
 
 with float64 statistics t. Evaluating M formulas for every pair would cost M exponentials. Where the statistic is not negative, the
-line of its values is cut into cells (one from zero to `edge`, then `CELLS` equal ones in every octave), in each of which a polynomial
-of degree 7 agrees with a kernel to about 1e-15 of its largest value. The first sum is then one polynomial per pair, whatever M is. For
-the second one, the moments
+line of its values is cut into cells (see `tables`), 2^4 per octave, in each of which a polynomial of degree 7 agrees with a kernel to
+about 1e-15 of its largest value. For the first sum these become polynomials of degree 3 in 2^9 cells per octave of one function,
+whatever M is. For the second one, the moments
 
-    moments[cell, k] = sum over pairs in the cell of  left_i right_j v_ij^k,     k = 0..7,   v in [-1, 1] across the cell
+    moments[cell, c] = sum over pairs in the cell of  left_i right_j v_ij^c,     c = 0..7,   v in [-1, 1] across the cell
 
 tell all kernels at once. Polynomial kernels need no cells, and what is not smooth is evaluated by its formula.
 """
@@ -21,21 +21,19 @@ from typing import Any
 import numpy as np
 
 from .families import MAX_POWER, Family
+from .tables import EXTREMES, NODES, TO_EVEN, TO_EXTREMES, TO_POWERS, cells_for, powers_to_cubics
 
-# Coefficients of a cell's polynomial: one register of AVX-512.
-DEGREES = 8
-# Cells in every octave, as a power of two.
+# Cells in every octave, as powers of two: for moments, and for one function.
 CELL_BITS = 4
-# What a polynomial may miss of a kernel's largest value; a family with a kernel that is missed by more is evaluated by its formulas.
-SMOOTH = 2e-13
-# How near the first cell must come, and how far below the bound it may end, in octaves.
+FINE_CELL_BITS = 9
+# What polynomials may miss of a kernel's largest value in the first cell, and anywhere; a family with a kernel that is missed by more is
+# evaluated by its formulas.
 FIRST_CELL = 1e-14
-MOST_OCTAVES = 80
-# Kernels looked at when a grid is chosen, and evaluated on all its points at once.
+SMOOTH = 2e-13
+# Kernels looked at when a grid is chosen.
 CHOSEN = 256
 
-_NODES = np.cos((np.arange(DEGREES) + 0.5) * np.pi / DEGREES)
-_COEFFICIENTS = np.linalg.inv(np.vander(_NODES, increasing=True))
+TO_CUBICS = powers_to_cubics(FINE_CELL_BITS - CELL_BITS) @ TO_POWERS
 
 
 def accurate_sums(family: Family, bound: float) -> AccurateSums:
@@ -75,69 +73,49 @@ class CellSums(AccurateSums):
 
     def __init__(self, profiles: Sequence[Any], bound: float):
         self.profiles = list(profiles)
-        top = int(np.ceil(np.log2(max(bound, 1e-250) * 1.0001)))
         chosen = [self.profiles[m] for m in np.unique(np.linspace(0, len(self.profiles) - 1, min(len(self.profiles), CHOSEN)).astype(int))]
-        first = _first_octave(chosen, top)
-        self.edge = float(np.ldexp(1.0, first))
-        self.shift = 52 - CELL_BITS
-        self.first = int(np.float64(self.edge).view(np.int64))
-        starts = np.ldexp(1.0 + np.arange(1 << CELL_BITS) / (1 << CELL_BITS), np.arange(first, top)[:, None]).ravel()
-        widths = np.repeat(np.ldexp(1.0, np.arange(first, top) - CELL_BITS), 1 << CELL_BITS)
-        self.starts, self.widths = np.append(0.0, starts), np.append(self.edge, widths)
-        self.points = self._points(_NODES)
+        self.cells = cells_for(chosen, bound, CELL_BITS, NODES, TO_EVEN, FIRST_CELL)
+        self.points = self.cells.points(CELL_BITS, NODES).reshape(-1, len(NODES))
         self.smooth = self._is_smooth(chosen)
 
-    def _points(self, places: np.ndarray) -> np.ndarray:
-        """(cells, k) statistics at places (k,) in [-1, 1] of every cell."""
-        return self.starts[:, None] + self.widths[:, None] * (places + 1) / 2
-
     def _is_smooth(self, profiles: list) -> bool:
-        """Whether polynomials are what the functions are, at places between the nodes."""
-        between = np.array([-0.999, -0.4, 0.05, 0.6])
-        points, values = self._points(between), np.vander(between, DEGREES, increasing=True) @ _COEFFICIENTS
+        """Whether polynomials are what the functions are, where those through Chebyshev points are worst."""
+        between = self.cells.points(CELL_BITS, EXTREMES).reshape(-1, len(EXTREMES))
         for profile in profiles:
             at_nodes = np.asarray(profile(self.points), float)
-            missed = np.abs(at_nodes @ values.T - profile(points)).max()
+            missed = np.abs(at_nodes @ TO_EXTREMES.T - profile(between)).max()
             if not missed <= SMOOTH * np.abs(at_nodes).max():
                 return False
         return True
 
     def function(self, weights):
-        from .compiled import sum_polynomials
+        from .compiled import look_up
 
         values = np.zeros(self.points.shape)
         for weight, profile in zip(weights, self.profiles, strict=True):
             if weight != 0:
                 values += weight * profile(self.points)
-        table = np.ascontiguousarray(values @ _COEFFICIENTS.T)
-        return lambda stat, right, out: sum_polynomials(stat, table, self.first, self.shift, self.edge, right, out)
+        table = np.ascontiguousarray((values @ TO_CUBICS.T).reshape(-1, 4))
+
+        def add(stat: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
+            found = np.empty(stat.shape)
+            look_up(stat, table, 52 - FINE_CELL_BITS, self.cells.origin, found, 0, len(stat))
+            out += found @ right
+
+        return add
 
     def moments(self):
         return np.zeros(self.points.shape)
 
     def add(self, moments, stat, left, right):
-        from .compiled import add_moments
+        from .compiled import pair_moments
 
-        add_moments(stat, left, right, self.first, self.shift, self.edge, moments)
+        pair_moments(stat, left, right, 52 - CELL_BITS, self.cells.origin, moments)
 
     def total(self, moments):
         met = np.flatnonzero(np.any(moments != 0, axis=1))
-        at_nodes, points = (moments[met] @ _COEFFICIENTS).ravel(), self.points[met].ravel()
+        at_nodes, points = (moments[met] @ TO_POWERS).ravel(), self.points[met].ravel()
         return np.array([at_nodes @ profile(points) for profile in self.profiles])
-
-
-def _first_octave(profiles: list, top: int) -> int:
-    """The largest octave e <= top for which one polynomial serves all functions between 0 and 2^e."""
-    octaves = np.arange(top, top - MOST_OCTAVES, -1)
-    between = np.array([-0.97, -0.5, 0.1, 0.55, 0.95])
-    values = np.vander(between, DEGREES, increasing=True) @ _COEFFICIENTS
-    widths = np.ldexp(1.0, octaves)[:, None]
-    fits = np.ones(len(octaves), bool)
-    for profile in profiles:
-        at_nodes = np.asarray(profile(widths * (_NODES + 1) / 2), float)
-        missed = np.abs(at_nodes @ values.T - profile(widths * (between + 1) / 2)).max(axis=1)
-        fits &= missed <= FIRST_CELL * np.abs(at_nodes).max()
-    return int(octaves[np.argmax(fits)]) if fits.any() else int(octaves[-1])
 
 
 class PowerSums(AccurateSums):

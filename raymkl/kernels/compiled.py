@@ -18,9 +18,10 @@ LANES = 16
 COLUMNS = 4
 # Rows handled together: a few cache lines of statistics, whose partial sums stay in the first-level cache.
 TILE = 64
+# Coefficients of a polynomial in a cell of a wide table: a register of AVX-512 full of float64, as are the functions taken together.
+TERMS = 8
 
-_TABLE = {"shift": 15, "first": int(np.float32(0.5).view(np.int32)), "start": 0, "stop": 64}
-_WIDE_TABLE = {**_TABLE, "shift": 46, "first": int(np.float64(0.5).view(np.int64))}
+_TABLE = {"shift": 15, "origin": 0.5, "start": 0, "stop": 64}
 
 # target[slots[i], first + j] = max(0, a_norms[i] + b_norms[j] - 2 products[i, j])
 finish_squared_distances = Loop(
@@ -67,34 +68,36 @@ l1_distances = Loop("l1_distances", "A:T[2] B:T[2] out:T[2]=", fastmath=True)
 chi2_distances = Loop("chi2_distances", "A:T[2] B:T[2] out:T[2]=", fastmath=True)
 intersections = Loop("intersections", "A:T[2] B:T[2] out:T[2]=", fastmath=True)
 
-_CELLS = {"first": int(np.float64(0.5).view(np.int64)), "shift": 48, "edge": 0.5}
-_sum_polynomials = Loop(
-    "sum_polynomials",
-    "stat:float64[2] bits:int64[2] table:float64[2] first:int64 shift:int64 edge:float64 weights:float64[1] out:float64[1]=",
-    fastmath=True,
-    trial=_CELLS,
-)
-_add_moments = Loop(
-    "add_moments",
-    "stat:float64[2] bits:int64[2] left:float64[1] right:float64[1] first:int64 shift:int64 edge:float64 moments:float64[2]=",
-    trial=_CELLS,
-)
 _accumulate_table = Loop(
     "accumulate_table",
-    "bits:int32[2] slots:int64[1] weights:float64[1] table:float32[2] shift:int64 first:int64 sums:float32[2]= out:float64[2]= "
+    "stat:float32[2] slots:int64[1] weights:float64[1] table:float32[2] shift:int64 origin:float64 sums:float32[2]= out:float64[2]= "
     "start:int64 stop:int64",
     trial=_TABLE,
 )
-_look_up_float32 = Loop(
-    "look_up_float32",
-    "bits:int32[2] table:float64[1] shift:int64 first:int64 out:float64[2]= start:int64 stop:int64",
-    trial=_TABLE,
+_accumulate_moments = Loop(
+    "accumulate_moments",
+    "stat:T[2] slots:int64[1] weights:float64[1] table:float64[2] shift:int64 origin:float64 places:int64[1]= powers:float64[2]= "
+    "moments:float64[2]= sums:float64[2]= out:float64[2]= start:int64 stop:int64",
+    trial={"shift": 49, "origin": 0.5, "start": 0, "stop": 64},
+    module="raymkl.kernels.wide_loops",
 )
-_look_up_float64 = Loop(
-    "look_up_float64",
-    "bits:int64[2] table:float64[1] shift:int64 first:int64 out:float64[2]= start:int64 stop:int64",
-    trial=_WIDE_TABLE,
+# moments[cell, c] += left[i] * right[j] * v(stat[i, j])^c for all pairs; moments : (cells, TERMS)
+pair_moments = Loop(
+    "pair_moments",
+    "stat:float64[2] left:float64[1] right:float64[1] shift:int64 origin:float64 moments:float64[2]=",
+    trial={"shift": 49, "origin": 0.5},
+    module="raymkl.kernels.wide_loops",
 )
+# By the number of coefficients in a cell.
+_look_up = {
+    terms: Loop(
+        name,
+        "stat:T[2] table:float64[2] shift:int64 origin:float64 out:float64[2]= start:int64 stop:int64",
+        trial={"shift": 46, "origin": 0.5, "start": 0, "stop": 64},
+        module="raymkl.kernels.wide_loops",
+    )
+    for terms, name in ((2, "look_up_linear"), (4, "look_up_cubic"))
+}
 
 
 def accumulate_table(
@@ -103,7 +106,7 @@ def accumulate_table(
     weights: np.ndarray,
     table: np.ndarray,
     shift: int,
-    first: int,
+    origin: float,
     out: np.ndarray,
     start: int,
     stop: int,
@@ -111,7 +114,7 @@ def accumulate_table(
     """out[i, r] += sum_k weights[k] * basis_r(stat[slots[k], i]) for start <= i < stop, with float32 statistics.
 
     stat : (n_slots, n_rows) float32, non-negative. slots, weights : (k,), k a multiple of COLUMNS (pad with weight 0).
-    table : (cells + 1, R padded) float32. shift, first : bits dropped, and the bit pattern of the first cell. out : (n_rows, R) float64.
+    table : (cells + 1, R padded) float32. shift, origin : see `tables`. out : (n_rows, R) float64.
     """
     if len(slots) % COLUMNS or len(weights) != len(slots) or table.shape[1] % LANES:
         raise ValueError(
@@ -119,34 +122,46 @@ def accumulate_table(
             f"got {len(slots)} slots, {len(weights)} weights, lines of {table.shape[1]}"
         )
     sums = np.empty((TILE, table.shape[1]), np.float32)
-    _accumulate_table(_bits(stat, np.float32, np.int32), slots, weights, table, shift, first, sums, out, start, stop)
+    if stat.dtype != np.float32:
+        raise TypeError(f"this table is for statistics in float32, got {stat.dtype}")
+    _accumulate_table(stat, slots, weights, table, shift, origin, sums, out, start, stop)
 
 
-def look_up_float32(stat: np.ndarray, table: np.ndarray, shift: int, first: int, out: np.ndarray, start: int, stop: int) -> None:
-    """out[i, j] = interpolated table value of stat[i, j] for start <= i < stop. stat : float32, table : (cells + 1,), out : float64."""
-    _look_up_float32(_bits(stat, np.float32, np.int32), table, shift, first, out, start, stop)
+def accumulate_moments(
+    stat: np.ndarray,
+    slots: np.ndarray,
+    weights: np.ndarray,
+    table: np.ndarray,
+    shift: int,
+    origin: float,
+    out: np.ndarray,
+    start: int,
+    stop: int,
+) -> None:
+    """out[i, r] += sum_k weights[k] * basis_r(stat[slots[k], i]) for start <= i < stop, where functions are polynomials in every cell.
+
+    stat : (n_slots, n_rows), non-negative. slots, weights : (k,). table : (cells * TERMS, R padded) float64, the coefficients of v^c in
+    line TERMS * cell + c. shift, origin : see `tables`. out : (n_rows, R) float64.
+    """
+    lines, padded = table.shape
+    if lines % TERMS or padded % TERMS or len(weights) != len(slots):
+        raise ValueError(
+            f"tables have {TERMS} lines per cell and lines of whole vectors of {TERMS} numbers, and every slot has a weight; "
+            f"got {lines} lines of {padded} numbers, {len(slots)} slots, {len(weights)} weights"
+        )
+    places, powers, sums = np.empty(TILE, np.int64), np.empty((3, TILE)), np.empty((TILE, padded))
+    _accumulate_moments(stat, slots, weights, table, shift, origin, places, powers, np.zeros((TILE, lines)), sums, out, start, stop)
 
 
-def look_up_float64(stat: np.ndarray, table: np.ndarray, shift: int, first: int, out: np.ndarray, start: int, stop: int) -> None:
-    """The same for float64 statistics (`shift` and `first` refer to their 64-bit patterns)."""
-    _look_up_float64(_bits(stat, np.float64, np.int64), table, shift, first, out, start, stop)
+def look_up(stat: np.ndarray, table: np.ndarray, shift: int, origin: float, out: np.ndarray, start: int, stop: int) -> None:
+    """out[i, j] = the function at stat[i, j] for start <= i < stop; in every cell a polynomial of u, 0 <= u < 1.
 
-
-def sum_polynomials(stat: np.ndarray, table: np.ndarray, first: int, shift: int, edge: float, weights: np.ndarray, out: np.ndarray) -> None:
-    """out[i] += sum_j weights[j] * P(stat[i, j]), P the polynomial of the statistic's cell (see `loops`). stat : float64, >= 0."""
-    _sum_polynomials(stat, _bits(stat, np.float64, np.int64), table, first, shift, edge, weights, out)
-
-
-def add_moments(stat: np.ndarray, left: np.ndarray, right: np.ndarray, first: int, shift: int, edge: float, moments: np.ndarray) -> None:
-    """moments[cell, k] += left[i] * right[j] * v^k for all pairs of a block, v in [-1, 1] across the cell. stat : float64, >= 0."""
-    _add_moments(stat, _bits(stat, np.float64, np.int64), left, right, first, shift, edge, moments)
-
-
-def _bits(stat: np.ndarray, number: type, integer: type) -> np.ndarray:
-    """The bits of the statistics, without a copy."""
-    if stat.dtype != number:
-        raise TypeError(f"this table is for statistics in {np.dtype(number)}, got {stat.dtype}")
-    return stat.view(integer)
+    stat, out : (rows, columns), stat non-negative. table : (cells, 2) or (cells, 4) float64, coefficients of 1, u or 1, u, u^2, u^3.
+    shift, origin : see `tables`; bits are those of float64 whatever the statistic is.
+    """
+    if table.shape[1] not in _look_up:
+        raise ValueError(f"cells of a table have {' or '.join(map(str, _look_up))} coefficients, got {table.shape[1]}")
+    _look_up[table.shape[1]](stat, table, shift, origin, out, start, stop)
 
 
 def warm_up() -> None:

@@ -6,6 +6,7 @@ the same gate form a family; the statistic of a pair is computed once for all fa
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,15 +14,15 @@ from typing import Any
 import numpy as np
 
 from .base import Kernel
-from .basis import Basis, FormulaBasis, LinearBasis, PowerBasis, StackBasis, TableBasis, log_grid
+from .basis import Basis, FormulaBasis, LinearBasis, PowerBasis, StackBasis
 from .match_counts import RunBasis
 from .statistics import Matrices, Statistic
+from .table_cache import table_basis
+from .tables import NotSmooth, tabulated
 
 NO_GATE = -1
 # Polynomials beyond this degree are evaluated by their formula: powers in float32 would lose too much.
 MAX_POWER = 12
-# Prediction tables are finer than training tables: 2^11 cells per octave, interpolation error below 2e-8.
-PREDICT_CELL_BITS = 11
 
 
 @dataclass
@@ -42,11 +43,13 @@ class Family:
         """Values of one of the kernels. t : statistics (rows, columns) or (rows,), with the depth as second axis if there is one."""
         return self.kernels[position].profile(t if self.statistic.depth == 1 else t[:, self.planes[position]])
 
-    def basis(self, bound: float, exact: bool = False, coarse: bool = False) -> Basis:
-        """The basis for training: `bound` is the largest statistic, `exact` asks for formulas, `coarse` lets tables span less precisely."""
+    def basis(self, bound: float, exact: bool = False, dtype: Any = np.float32, coarse: bool = False) -> Basis:
+        """The basis for training: `bound` is the largest statistic, `dtype` that of statistics.
+
+        exact : formulas are asked for. coarse : whether tables may span the kernels less precisely.
+        """
         if isinstance(self.statistic, Matrices):
             return StackBasis([kernel.index for kernel in self.kernels])
-        profiles = [kernel.profile for kernel in self.kernels]
         powers = [kernel.powers() for kernel in self.kernels]
         if self.statistic.block_of_its_own:
             return RunBasis([self.statistic.degrees[plane] for plane in self.planes], [c[1] for c in powers])
@@ -55,8 +58,8 @@ class Family:
         if all(c is not None and len(c) <= MAX_POWER + 1 for c in powers) and not (exact and max(map(len, powers)) > 2):
             return PowerBasis(powers, bound)
         if exact or not self.statistic.non_negative:
-            return FormulaBasis(profiles)
-        return TableBasis(profiles, bound, coarse)
+            return FormulaBasis([kernel.profile for kernel in self.kernels])
+        return table_basis(self.kernels, bound, dtype, coarse)
 
     def combined(self, weights: np.ndarray, bound: float, tabulated: bool) -> _Combined:
         """The function sum_m weights[m] k_m of the statistic, for float64 statistics up to `bound`."""
@@ -66,23 +69,19 @@ class Family:
 class _Combined:
     """A weighted sum of the kernels of a family as one function of the statistic: by formula, or by a fine table."""
 
-    def __init__(self, family: Family, weights: np.ndarray, bound: float, tabulated: bool):
+    def __init__(self, family: Family, weights: np.ndarray, bound: float, tabulate: bool):
         self.parts = [(w, kernel) for w, kernel in zip(weights, family.kernels, strict=True) if w != 0]
         self.family, self.weights = family, weights
         self.table = None
-        if tabulated and family.statistic.non_negative and len(self.parts) > 1:
-            first_edge, grid = log_grid([kernel.profile for _, kernel in self.parts], bound, PREDICT_CELL_BITS)
-            self.table = sum(w * np.asarray(kernel.profile(grid), np.float64) for w, kernel in self.parts)
-            self.shift = 52 - PREDICT_CELL_BITS
-            self.first = int(np.float64(first_edge).view(np.int64))
+        if tabulate and family.statistic.non_negative and len(self.parts) > 1:
+            with contextlib.suppress(NotSmooth):
+                self.table = tabulated(lambda t: sum(w * kernel.profile(t) for w, kernel in self.parts), bound)
 
     def __call__(self, stat: np.ndarray) -> np.ndarray:
         """Values (rows, columns) of float64 statistics."""
         if self.table is not None:
-            from .compiled import look_up_float64
-
             out = np.empty(stat.shape)
-            look_up_float64(np.ascontiguousarray(stat), self.table, self.shift, self.first, out, 0, stat.shape[0])
+            self.table(stat, out)
             return out
         total = np.zeros((stat.shape[0], stat.shape[-1]))
         for position, weight in enumerate(self.weights):

@@ -6,9 +6,9 @@ example is one contiguous line. Every loop releases the interpreter lock; thread
 A loop allocates nothing, raises nothing and calls nothing outside this file: that is what lets its machine code be kept in a file
 and run without numba (see `machine_code`). Memory that it needs comes in as an argument.
 
-Tables are indexed by the bits of the statistic. Dropping the low bits of a positive floating-point number gives cells
+Tables are indexed by the bits of t + origin, t the statistic. Dropping the low bits of a positive floating-point number gives cells
 whose width grows with the number (2^k cells per octave), which is the grid that functions such as exp(-gamma * t) want,
-and costs one shift. Inside a cell the table is interpolated linearly.
+and costs one shift. Inside a cell the table is interpolated linearly (see `tables`).
 """
 
 from __future__ import annotations
@@ -81,18 +81,28 @@ def _larger(a, b):
     return b if b > a else a
 
 
+@intrinsic
+def _bits_of(typing_context, number):
+    """The bits of a float32 as an integer."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], ir.IntType(32))
+
+    return types.int32(types.float32), generate
+
+
 @njit(inline="always")
-def _locate(bits, first, top, mask, shift, one_cell):
+def _locate(t, origin, first, top, mask, shift, one_cell):
     """Cell of a statistic and how far into the cell it is; below the first cell and above the last the table is held constant."""
-    offset = _smaller(_larger(np.int32(bits - first), np.int32(0)), top)
+    offset = _smaller(_larger(np.int32(_bits_of(t + origin) - first), np.int32(0)), top)
     return np.intp(offset >> shift), np.float32(offset & mask) * one_cell
 
 
-def accumulate_table(bits, slots, weights, table, shift, first, sums, out, start, stop):
+def accumulate_table(stat, slots, weights, table, shift, origin, sums, out, start, stop):
     """out[i, r] += sum_k weights[k] * basis_r(stat[slots[k], i]) for start <= i < stop, with float32 statistics.
 
-    bits : (n_slots, n_rows) int32, the bits of non-negative float32. slots, weights : (k,), k a multiple of COLUMNS (pad with weight 0).
-    table : (cells + 1, R padded) float32. shift, first : bits dropped, and the bit pattern of the first cell.
+    stat : (n_slots, n_rows) float32, non-negative. slots, weights : (k,), k a multiple of COLUMNS (pad with weight 0).
+    table : (cells + 1, R padded) float32. shift : low bits that lie within a cell. origin : a power of two.
     sums : (TILE, R padded) float32 to work in. out : (n_rows, R) float64.
     """
     n_columns = slots.shape[0]
@@ -101,23 +111,24 @@ def accumulate_table(bits, slots, weights, table, shift, first, sums, out, start
     one_cell = np.float32(1.0) / np.float32(1 << shift)
     mask = np.int32((1 << shift) - 1)
     top = np.int32(((table.shape[0] - 2) << shift) + mask)
-    first, shift = np.int32(first), np.int32(shift)
+    origin, shift = np.float32(origin), np.int32(shift)
+    first = _bits_of(origin)
     for base in range(start, stop, TILE):
         width = _smaller(TILE, stop - base)
         for k_start in range(0, n_columns, FLUSH):
             sums[:, :] = np.float32(0.0)
             for k in range(k_start, _smaller(k_start + FLUSH, n_columns), COLUMNS):
-                line0 = bits[slots[k], base : base + width]
-                line1 = bits[slots[k + 1], base : base + width]
-                line2 = bits[slots[k + 2], base : base + width]
-                line3 = bits[slots[k + 3], base : base + width]
+                line0 = stat[slots[k], base : base + width]
+                line1 = stat[slots[k + 1], base : base + width]
+                line2 = stat[slots[k + 2], base : base + width]
+                line3 = stat[slots[k + 3], base : base + width]
                 weight0, weight1 = np.float32(weights[k]), np.float32(weights[k + 1])
                 weight2, weight3 = np.float32(weights[k + 2]), np.float32(weights[k + 3])
                 for u in range(width):
-                    cell0, fraction0 = _locate(line0[u], first, top, mask, shift, one_cell)
-                    cell1, fraction1 = _locate(line1[u], first, top, mask, shift, one_cell)
-                    cell2, fraction2 = _locate(line2[u], first, top, mask, shift, one_cell)
-                    cell3, fraction3 = _locate(line3[u], first, top, mask, shift, one_cell)
+                    cell0, fraction0 = _locate(line0[u], origin, first, top, mask, shift, one_cell)
+                    cell1, fraction1 = _locate(line1[u], origin, first, top, mask, shift, one_cell)
+                    cell2, fraction2 = _locate(line2[u], origin, first, top, mask, shift, one_cell)
+                    cell3, fraction3 = _locate(line3[u], origin, first, top, mask, shift, one_cell)
                     right0, right1, right2, right3 = weight0 * fraction0, weight1 * fraction1, weight2 * fraction2, weight3 * fraction3
                     for g in range(0, padded, LANES):
                         _add_lines(
@@ -170,81 +181,6 @@ def copy_pairs(source, source_rows, source_columns, target, target_rows, target_
         line, from_line = target[target_rows[i]], source[source_rows[i]]
         for j in range(len(target_columns)):
             line[target_columns[j]] = from_line[source_columns[j]]
-
-
-def look_up_float32(bits, table, shift, first, out, start, stop):
-    """out[i, j] = interpolated table value of stat[i, j] for start <= i < stop. bits : int32, the bits of stat. table : (cells + 1,)."""
-    mask = np.int32((1 << shift) - 1)
-    one_cell = np.float32(1.0) / np.float32(1 << shift)
-    top = np.int32(((table.shape[0] - 2) << shift) + mask)
-    first = np.int32(first)
-    shift = np.int32(shift)
-    for i in range(start, stop):
-        for j in range(bits.shape[1]):
-            cell, fraction = _locate(bits[i, j], first, top, mask, shift, one_cell)
-            out[i, j] = table[cell] + fraction * (table[cell + 1] - table[cell])
-
-
-def look_up_float64(bits, table, shift, first, out, start, stop):
-    """The same for float64 statistics (`bits` : int64; `shift` and `first` refer to 64-bit patterns)."""
-    mask = np.int64((np.int64(1) << shift) - 1)
-    one_cell = 1.0 / np.float64(np.int64(1) << shift)
-    top = np.int64((np.int64(table.shape[0] - 2) << shift) + mask)
-    for i in range(start, stop):
-        for j in range(bits.shape[1]):
-            offset = _smaller(_larger(bits[i, j] - first, np.int64(0)), top)
-            cell = offset >> shift
-            fraction = np.float64(offset & mask) * one_cell
-            out[i, j] = table[cell] + fraction * (table[cell + 1] - table[cell])
-
-
-def sum_polynomials(stat, bits, table, first, shift, edge, weights, out):
-    """out[i] += sum_j weights[j] * P(stat[i, j]), P the polynomial of the statistic's cell.
-
-    stat : (rows, columns) float64, bits : the same as int64. table : (cells, 8), coefficients of powers of v in [-1, 1] across a cell.
-    Cell 0 goes from 0 to `edge`; the bit pattern of the edge is `first`, and `shift` bits are dropped to number the cells beyond it.
-    """
-    mask = np.int64((np.int64(1) << shift) - 1)
-    scale = 2.0 / np.float64(np.int64(1) << shift)
-    top = np.int64(((table.shape[0] - 1) << shift) - 1)
-    near = 2.0 / edge
-    for i in range(stat.shape[0]):
-        total = 0.0
-        for j in range(stat.shape[1]):
-            offset = bits[i, j] - first
-            inside = _smaller(_larger(offset, np.int64(0)), top)
-            cell = 0 if offset < 0 else (inside >> shift) + 1
-            v = (near * stat[i, j] if offset < 0 else scale * np.float64(inside & mask)) - 1.0
-            v2 = v * v
-            low = (table[cell, 0] + v * table[cell, 1]) + v2 * (table[cell, 2] + v * table[cell, 3])
-            high = (table[cell, 4] + v * table[cell, 5]) + v2 * (table[cell, 6] + v * table[cell, 7])
-            total += weights[j] * (low + v2 * v2 * high)
-        out[i] += total
-
-
-def add_moments(stat, bits, left, right, first, shift, edge, moments):
-    """moments[cell, k] += left[i] * right[j] * v^k for all pairs; cells as above, those of `moments` (cells, 8)."""
-    mask = np.int64((np.int64(1) << shift) - 1)
-    scale = 2.0 / np.float64(np.int64(1) << shift)
-    top = np.int64(((moments.shape[0] - 1) << shift) - 1)
-    near = 2.0 / edge
-    for i in range(stat.shape[0]):
-        for j in range(stat.shape[1]):
-            offset = bits[i, j] - first
-            inside = _smaller(_larger(offset, np.int64(0)), top)
-            cell = 0 if offset < 0 else (inside >> shift) + 1
-            v = (near * stat[i, j] if offset < 0 else scale * np.float64(inside & mask)) - 1.0
-            weight = left[i] * right[j]
-            v2 = v * v
-            weight4 = weight * (v2 * v2)
-            moments[cell, 0] += weight
-            moments[cell, 1] += weight * v
-            moments[cell, 2] += weight * v2
-            moments[cell, 3] += weight * v2 * v
-            moments[cell, 4] += weight4
-            moments[cell, 5] += weight4 * v
-            moments[cell, 6] += weight4 * v2
-            moments[cell, 7] += weight4 * v2 * v
 
 
 def accumulate_powers(stat, slots, weights, exponents, inverse_scale, out, start, stop):

@@ -33,10 +33,12 @@ from .explain import ExplainMixin
 SOLVERS = ("chunking", "wrapper")
 THETA_STEPS = ("analytic", "cutting_plane")
 DTYPES = ("auto", "float32", "float64")
-# With dtype="auto", problems with at most this many kernel values use float64 and formulas.
+# With dtype="auto", problems with at most this many kernel values use float64.
 SMALL_PROBLEM = 1_000_000
 # The same for p > 2, where quadratic terms may vanish and their round-off decides how small a gap can be certified.
 SMALL_PROBLEM_LARGE_P = 50_000_000
+# In float64, so many kernel values are computed by their formulas in less time than it takes to make a table.
+FEW_VALUES = 50_000
 # With dtype="auto", statistics without an upper bound (inner products, values of kernels) are float64 when C times their largest value
 # exceeds this: f is then a small difference of large numbers.
 LARGE_VALUES = 1_000.0
@@ -162,7 +164,8 @@ class BaseMKL(ExplainMixin, BaseEstimator):
             inputs.check_kernel_stack(rows[key], "X" if key is None else f"view {view_of(key)!r} of X")
         n = next(iter(rows.values())).shape[0]
         gates, gate_of_entry = self._spherical_gates(rows, kernels)
-        small = n * n * len(kernels) <= (SMALL_PROBLEM if self.p <= 2 else SMALL_PROBLEM_LARGE_P)
+        values = n * n * len(kernels)
+        small = values <= (SMALL_PROBLEM if self.p <= 2 else SMALL_PROBLEM_LARGE_P)
         double = self.dtype == "float64" or (self.dtype == "auto" and small)
         dtype = np.float64 if double else np.float32
         families = group(*_without_constant_gates(kernels, gates, gate_of_entry), join=True)
@@ -173,7 +176,7 @@ class BaseMKL(ExplainMixin, BaseEstimator):
             n_entries=len(kernels),
             gates=gates,
             dtype=dtype,
-            exact=self.exact or double,
+            exact=self.exact or (double and values <= FEW_VALUES),
             coarse=self.p <= 2,
             light=_light(families, rows),
             # The gates of "spherical" bring all values down to one.

@@ -56,10 +56,10 @@ class MKLClassifier(ClassifierMixin, BaseMKL):
         Continue from the last solution when the number of rows and kernels is the same (a path over C, say).
     dtype : {"auto", "float32", "float64"}
         Of pair statistics. In float32 the kernel functions come from tables with an error below 2e-6, and the certificate is that
-        of a problem whose kernels differ by that much; in float64 formulas are evaluated directly. "auto" is float32, except
+        of a problem whose kernels differ by that much; in float64 the error of tables is below 1e-10. "auto" is float32, except
         for problems so small that float64 costs little (n * n * M <= 1e6; 5e7 for p > 2, where round-off matters most).
     exact : bool
-        Evaluate kernel formulas directly also in float32 (cost grows with the number of kernels).
+        Evaluate kernel formulas directly instead of tables (cost grows with the number of kernels).
     random_state : None
         For scikit-learn's conventions; the solver uses no random numbers.
     verbose : int

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raymkl.kernels import RBF, Chi2, Laplacian, Linear, Polynomial, rbf
-from raymkl.kernels import basis as basis_module
-from raymkl.kernels.basis import Basis, FormulaBasis, PowerBasis, StackBasis, TableBasis, log_grid, span
+from raymkl.kernels import Linear, Polynomial, rbf
+from raymkl.kernels.basis import Basis, FormulaBasis, PowerBasis, StackBasis
+from raymkl.kernels.tables import TableBasis, WideTableBasis
 
 rng = np.random.default_rng(4)
 few = settings(max_examples=25, deadline=None, derandomize=True)
@@ -17,121 +17,8 @@ def widths(count):
     return rbf(2.0 ** np.linspace(0, -20, count))
 
 
-def table(kernels, bound=100.0):
-    return TableBasis([kernel.profile for kernel in kernels], bound)
-
-
-def statistics(bound, count=4000):
-    """One line of float32 statistics: zero, subnormal and tiny ones, the bound itself, and both scales in between."""
-    ends = [0.0, 1e-45, 1e-38, 1e-30, 1e-12, 1e-6 * bound, bound]
-    line = np.concatenate([ends, rng.uniform(0, bound, count), bound * 10.0 ** rng.uniform(-12, 0, count)])
-    return np.minimum(line.astype(np.float32), np.float32(bound))[None, :]
-
-
-@pytest.mark.parametrize("bound", [0.5, 4.0, 100.0, 1e4])
-@pytest.mark.parametrize("count", [1, 6, 50, 1000])
-def test_tables_of_gaussian_widths(count, bound):
-    kernels, stat = widths(count), statistics(bound)
-    basis = table(kernels, bound)
-    assert basis.coefficients.shape == (count, basis.rank) and basis.rank <= count
-    for m in np.unique(np.linspace(0, count - 1, 40).astype(int)):
-        error = np.abs(basis.matrix(stat, basis.coefficients[m]) - np.exp(-kernels[m].gamma * stat.astype(np.float64)))
-        assert error.max() <= 2e-6, (m, stat[0, error.argmax()])
-
-
-@pytest.mark.parametrize("bound", [4.0, 100.0, 1e4])
-def test_rank_does_not_grow_with_the_number_of_widths(bound):
-    assert table(widths(1000), bound).rank <= table(widths(50), bound).rank + 3
-
-
-@pytest.mark.parametrize(
-    "kernels",
-    [
-        [Laplacian(1.0), Laplacian(0.01)],
-        [Chi2(3.0), Chi2(3.0), Chi2(0.5)],
-        [1e-3 * RBF(1.0), 1e3 * RBF(0.5)],
-        [RBF(1.0) * RBF(0.1) + 2 * RBF(0.3), RBF(7.0)],
-    ],
-    ids=repr,
-)
-def test_tables_of_other_profiles(kernels):
-    """The error is relative to each kernel's own size: small kernels beside large ones keep their digits."""
-    basis, stat = table(kernels, 20.0), statistics(20.0)
-    for kernel, line in zip(kernels, basis.coefficients, strict=True):
-        error = np.abs(basis.matrix(stat, line) - kernel.profile(stat.astype(np.float64)))
-        assert error.max() <= 2e-6 * kernel.profile(np.zeros(1))[0]
-
-
-def test_equal_kernels_share_one_function():
-    assert table([RBF(0.5)] * 100).rank == 1
-
-
-def test_banks_over_many_octaves_are_compressed():
-    """Thirty octaves of widths on features that were not scaled: the numerical rank is 60."""
-    assert table(rbf(2.0 ** np.linspace(15, -15, 300)), 1e4).rank < 150
-
-
-def test_tables_are_reproducible():
-    first, second = table(widths(100)), table(widths(100))
-    np.testing.assert_array_equal(first.table, second.table)
-    np.testing.assert_array_equal(first.coefficients, second.coefficients)
-
-
-def test_grid_covers_the_bound_and_starts_where_profiles_are_flat():
-    kernels = widths(6)
-    first_edge, grid = log_grid([kernel.profile for kernel in kernels], 50.0, 8)
-    assert grid[0] == 0.0 and grid[-1] >= 50.0 and np.all(np.diff(grid) > 0)
-    assert all(abs(kernel.profile(first_edge) - 1.0) <= 1e-8 for kernel in kernels)
-    octave = grid[(grid >= 16) & (grid < 32)]
-    assert len(octave) == 256 and np.allclose(np.diff(octave), 16 / 256)
-
-
-def span_of(values):
-    """`span` of functions given by their values on a grid."""
-    grid = np.arange(values.shape[1], dtype=float)
-    return span([lambda t, row=row: row[t.astype(int)] for row in values], grid)
-
-
-@pytest.mark.parametrize("count", [1, 3, 40, 100])
-def test_span_gives_back_the_values(count):
-    values = np.exp(-np.outer(np.geomspace(0.01, 1, count), np.linspace(0, 10, 801))) * rng.uniform(0.1, 10, (count, 1))
-    functions, coefficients = span_of(values)
-    assert np.abs((coefficients @ functions - values) / np.abs(values).max(axis=1, keepdims=True)).max() < 1e-6
-    assert len(functions) <= min(count, 12)
-
-
-def test_span_of_many_does_not_miss_the_odd_ones():
-    """Three functions unlike the 997 others, one of them with a kink and a thousand times larger."""
-    t = np.linspace(0, 10, 1601)
-    values = np.exp(-np.outer(np.geomspace(0.01, 1, 1000), t))
-    values[[10, 500, 990]] = 1000 * np.abs(t - 3), np.cos(t), 1 / (1 + (t - 5) ** 2)
-    functions, coefficients = span_of(values)
-    assert np.abs((coefficients @ functions - values) / np.abs(values).max(axis=1, keepdims=True)).max() < 1e-6
-    assert len(functions) <= 15
-
-
-@pytest.mark.parametrize("count", [70, 300, 1000])
-def test_functions_from_few_profiles_are_those_from_all(count):
-    profiles = [kernel.profile for kernel in widths(count)]
-    grid = log_grid(profiles, 100.0, 8)[1]
-    coarse = np.array([profile(grid[::8]) for profile in profiles])
-    left = np.linalg.svd(coarse, full_matrices=False)[0] * np.sqrt(count)
-    inner, scale = left.T @ coarse / count, np.ones(count)
-    few = basis_module._few_on_grid(profiles, grid, left, inner, scale, 17)
-    np.testing.assert_allclose(few, basis_module._all_on_grid(profiles, grid, left[:, :17], scale), atol=1e-10)
-    inner[16] += 1e-6  # not what they are elsewhere: they are not used
-    assert basis_module._few_on_grid(profiles, grid, left, inner, scale, 17) is None
-
-
-def test_span_of_functions_without_structure_keeps_every_one():
-    values = rng.normal(size=(100, 2000))
-    functions, coefficients = span_of(values)
-    np.testing.assert_allclose(coefficients @ functions, values, atol=1e-12)
-
-
-def test_span_of_zero():
-    functions, coefficients = span_of(np.zeros((3, 50)))
-    np.testing.assert_array_equal(coefficients @ functions, np.zeros((3, 50)))
+def table(kernels, bound=100.0, kind=TableBasis):
+    return kind([kernel.profile for kernel in kernels], bound)
 
 
 POLYNOMIALS = [Linear(), Polynomial(2, 0.5, 1.0), Polynomial(3), 0.5 * Linear() + Polynomial(4, 0.1, 2.0)]
@@ -141,6 +28,9 @@ PRODUCTS = rng.normal(size=(N_SLOTS, N_ROWS)).astype(np.float32)
 BASES = {
     "table": (table(widths(20), 30.0), widths(20), DISTANCES, 2e-6),
     "table of one": (table(widths(1), 30.0), widths(1), DISTANCES, 2e-6),
+    "wide table": (table(widths(20), 30.0, WideTableBasis), widths(20), DISTANCES.astype(np.float64), 1e-10),
+    "wide table of one": (table(widths(1), 30.0, WideTableBasis), widths(1), DISTANCES.astype(np.float64), 1e-10),
+    "wide table of float32": (table(widths(20), 30.0, WideTableBasis), widths(20), DISTANCES, 1e-10),
     "powers": (PowerBasis([k.powers() for k in POLYNOMIALS], float(np.abs(PRODUCTS).max())), POLYNOMIALS, PRODUCTS, 1e-12),
     "formula": (FormulaBasis([k.profile for k in POLYNOMIALS + widths(3)]), POLYNOMIALS + widths(3), PRODUCTS, 1e-12),
 }
@@ -215,15 +105,16 @@ def test_accumulate_is_linear_in_the_weights(basis, kernels, stat, tolerance, da
     np.testing.assert_allclose(together, apart, rtol=0, atol=1e-6 * size * max(1.0, np.abs(apart).max()))
 
 
+@pytest.mark.parametrize("kind, dtype, tolerance", [(TableBasis, np.float32, 2e-6), (WideTableBasis, np.float64, 1e-10)])
 @few
 @given(order=st.permutations(range(12)))
-def test_permuting_kernels_permutes_their_results(order):
+def test_permuting_kernels_permutes_their_results(kind, dtype, tolerance, order):
     """The functions of a table may change with the order, the kernels that they give back may not."""
-    slots, weights, stat = np.arange(20), np.ones(20), DISTANCES
-    straight, shuffled = table(widths(12), 30.0), table([widths(12)[m] for m in order], 30.0)
+    slots, weights, stat = np.arange(20), np.ones(20), DISTANCES.astype(dtype)
+    straight, shuffled = table(widths(12), 30.0, kind), table([widths(12)[m] for m in order], 30.0, kind)
     one = accumulated(straight, stat, slots, weights) @ straight.coefficients.T
     other = accumulated(shuffled, stat, slots, weights) @ shuffled.coefficients.T
-    np.testing.assert_allclose(other, one[:, list(order)], rtol=0, atol=20 * 2e-6)
+    np.testing.assert_allclose(other, one[:, list(order)], rtol=0, atol=20 * tolerance)
 
 
 @few

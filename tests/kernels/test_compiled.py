@@ -14,9 +14,10 @@ def rng_of(seed=0):
     return np.random.default_rng(seed)
 
 
-def table_sums(stat, slots, weights, table, shift, first, rank):
+def table_sums(stat, slots, weights, table, shift, origin, rank):
     """What `accumulate_table` adds, in float64."""
-    bits = stat[slots].view(np.int32).astype(np.int64)
+    first = int(np.float32(origin).view(np.int32))
+    bits = (stat[slots] + np.float32(origin)).view(np.int32).astype(np.int64)
     offset = np.clip(bits - first, 0, ((len(table) - 1) << shift) - 1)
     cell, fraction = offset >> shift, (offset & ((1 << shift) - 1)) / (1 << shift)
     left, right = table[cell].astype(np.float64), table[cell + 1].astype(np.float64)
@@ -33,37 +34,107 @@ def table_sums(stat, slots, weights, table, shift, first, rank):
 def test_accumulate_table_equals_naive_sums(n, groups, rank, seed, part):
     """Any number of rows, columns (more than one flush of 256 included) and functions, over any range of rows."""
     rng = rng_of(seed)
-    k, shift, first = groups * compiled.COLUMNS, 15, int(np.float32(0.25).view(np.int32))
+    k, shift, origin = groups * compiled.COLUMNS, 15, 0.25
     padded = -(-rank // compiled.LANES) * compiled.LANES
-    stat = np.exp(rng.uniform(-3, 3, size=(5, n))).astype(np.float32)  # below the first cell and above the last too
+    stat = np.exp(rng.uniform(-3, 3, size=(5, n))).astype(np.float32)  # above the last cell too
     table = rng.normal(size=(700, padded)).astype(np.float32)
     slots, weights = rng.integers(0, 5, size=k), rng.normal(size=k)
     start, stop = sorted(int(share * n) for share in part)
     before = rng.normal(size=(n, rank))
     out = before.copy()
-    compiled.accumulate_table(stat, slots, weights, table, shift, first, out, start, stop)
+    compiled.accumulate_table(stat, slots, weights, table, shift, origin, out, start, stop)
     expected = before.copy()
-    expected[start:stop] += table_sums(stat, slots, weights, table, shift, first, rank)[start:stop]
+    expected[start:stop] += table_sums(stat, slots, weights, table, shift, origin, rank)[start:stop]
     np.testing.assert_allclose(out, expected, atol=1e-4 * max(1.0, np.abs(weights).sum()) / 10)
     np.testing.assert_array_equal(out[:start], before[:start])
     np.testing.assert_array_equal(out[stop:], before[stop:])
 
 
+def moments_sums(stat, slots, weights, table, bits, origin, rank):
+    """What `accumulate_moments` adds: polynomials of v in cells of t + origin, one number at a time."""
+    x = (stat[slots].astype(np.float64) + origin) / origin
+    octave = np.floor(np.log2(x)).astype(int)
+    place = (octave + x / 2.0**octave - 1) * (1 << bits)
+    place = np.minimum(place, len(table) // compiled.TERMS - 1e-9)
+    cell = np.floor(place).astype(int)
+    powers = (2 * (place - cell) - 1)[..., None] ** np.arange(compiled.TERMS)
+    values = np.einsum("kic,kicr->kir", powers, table.reshape(-1, compiled.TERMS, table.shape[1])[cell])
+    return np.einsum("k,kir->ir", weights, values)[:, :rank]
+
+
+@given(
+    n=st.integers(1, 200),
+    k=st.integers(0, 40),
+    rank=st.integers(1, 20),
+    seed=st.integers(0, 99),
+    part=st.tuples(*[st.floats(0, 1)] * 2),
+    dtype=st.sampled_from(DTYPES),
+)
+def test_accumulate_moments_equals_naive_sums(n, k, rank, seed, part, dtype):
+    rng = rng_of(seed)
+    bits, origin = 2, 0.25
+    stat = np.exp(rng.uniform(-9, 3, size=(5, n))).astype(dtype)  # beyond the last cell too
+    stat[0] = 0.0
+    table = rng.normal(size=(20 * compiled.TERMS, -(-rank // compiled.TERMS) * compiled.TERMS))
+    slots, weights = rng.integers(0, 5, size=k), rng.normal(size=k)
+    start, stop = sorted(int(share * n) for share in part)
+    before = rng.normal(size=(n, rank))
+    out = before.copy()
+    compiled.accumulate_moments(stat, slots, weights, table, 52 - bits, origin, out, start, stop)
+    expected = before.copy()
+    expected[start:stop] += moments_sums(stat, slots, weights, table, bits, origin, rank)[start:stop]
+    np.testing.assert_allclose(out, expected, atol=1e-6)  # at the end of the table one bit off
+
+
+def test_weights_that_cancel_leave_nothing_behind():
+    """Moments of a cell that are zero only in part are multiplied in, and those of one call are gone in the next."""
+    stat, table = np.array([[0.1], [0.12], [0.1]]), np.arange(16.0 * 8).reshape(16, 8)
+    out = np.zeros((1, 8))
+    compiled.accumulate_moments(stat, np.arange(2), np.array([1.0, -1.0]), table, 50, 0.25, out, 0, 1)
+    np.testing.assert_allclose(out, moments_sums(stat, np.arange(2), np.array([1.0, -1.0]), table, 2, 0.25, 8), atol=1e-9)
+    out[:] = 0.0
+    compiled.accumulate_moments(stat, np.array([0, 2]), np.array([1.0, -1.0]), table, 50, 0.25, out, 0, 1)
+    np.testing.assert_allclose(out, 0.0, atol=1e-15)
+
+
+def test_loops_refuse_tables_and_weights_that_do_not_fit():
+    stat, out = np.ones((4, 4)), np.zeros((4, 3))
+    with pytest.raises(ValueError, match=r"8 lines per cell.*got 12 lines of 8 numbers"):
+        compiled.accumulate_moments(stat, np.arange(4), np.ones(4), np.ones((12, 8)), 50, 1.0, out, 0, 4)
+    with pytest.raises(ValueError, match="4 slots, 3 weights"):
+        compiled.accumulate_moments(stat, np.arange(4), np.ones(3), np.ones((16, 8)), 50, 1.0, out, 0, 4)
+    with pytest.raises(TypeError, match="float32, got float64"):
+        compiled.accumulate_table(stat, np.arange(4), np.ones(4), np.ones((5, 16), np.float32), 15, 1.0, out, 0, 4)
+    with pytest.raises(ValueError, match="2 or 4 coefficients, got 3"):
+        compiled.look_up(stat, np.ones((5, 3)), 50, 1.0, np.zeros((4, 4)), 0, 4)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_look_up_equals_interpolation(dtype):
-    rng = rng_of()
-    look_up, integer, shift = (compiled.look_up_float32, np.int32, 15) if dtype == np.float32 else (compiled.look_up_float64, np.int64, 46)
-    edges = (np.arange(300).astype(np.int64) << shift) + int(dtype(0.5).view(integer))
-    table, places = rng.normal(size=300), edges.astype(integer).view(dtype).astype(np.float64)
-    stat = rng.uniform(0.1, 2.0, size=(7, 33)).astype(dtype)
+@pytest.mark.parametrize("terms", [2, 4])
+@pytest.mark.parametrize("columns", [1, 7, 8, 33])
+def test_look_up_equals_polynomials(dtype, terms, columns):
+    rng, origin = rng_of(), 0.5
+    table = rng.normal(size=(11 * 4, terms))
+    stat = rng.uniform(0, 3, size=(7, columns)).astype(dtype)
+    stat[3:5, 0] = 0.0, 1e-30
     out = np.full(stat.shape, -1.0)
-    look_up(stat, table, shift, int(edges[0]), out, 2, 6)
-    np.testing.assert_allclose(
-        out[2:6], np.interp(stat[2:6], places, table), atol=2e-4 if dtype == np.float32 else 1e-12
-    )  # above the table: one bit off
-    inside = (stat[2:6] < places[-1]) & (stat[2:6] > places[0])
-    np.testing.assert_allclose(out[2:6][inside], np.interp(stat[2:6], places, table)[inside], atol=1e-6)
+    compiled.look_up(stat, table, 50, origin, out, 2, 6)
+    x = (stat[2:6].astype(np.float64) + origin) / origin
+    octave = np.floor(np.log2(x)).astype(int)
+    place = (octave + x / 2.0**octave - 1) * 4
+    cell = place.astype(int)
+    np.testing.assert_allclose(out[2:6], np.einsum("ijc,ijc->ij", table[cell], (place - cell)[..., None] ** np.arange(terms)), atol=1e-9)
     assert (out[[0, 1, 6]] == -1.0).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("terms", [2, 4])
+def test_look_up_beyond_the_table_stays_at_its_end(dtype, terms):
+    table = rng_of().normal(size=(5, terms))
+    stat = np.tile(np.array([4.0, 1e30, np.inf, np.nan], dtype), (1, 3))
+    out = np.zeros(stat.shape)
+    compiled.look_up(stat, table, 50, 0.5, out, 0, 1)
+    np.testing.assert_allclose(out, table[-1].sum(), atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

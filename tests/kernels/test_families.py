@@ -6,9 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raymkl.kernels import RBF, Chi2, Custom, HistogramIntersection, Laplacian, Linear, Polynomial, Precomputed, rbf
-from raymkl.kernels.basis import FormulaBasis, PowerBasis, StackBasis, TableBasis
+from raymkl.kernels.basis import FormulaBasis, PowerBasis, StackBasis
 from raymkl.kernels.families import NO_GATE, group
 from raymkl.kernels.statistics import InnerProduct, KernelValue, SquaredDistance
+from raymkl.kernels.tables import TableBasis, WideTableBasis
 
 rng = np.random.default_rng(5)
 
@@ -81,9 +82,11 @@ def test_families_partition_the_entries(choice):
     ],
     ids=str,
 )
-def test_choice_of_basis(kernels, exact, kind):
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_choice_of_basis(kernels, exact, kind, dtype):
     (family,) = group(kernels)
-    basis = family.basis(10.0, exact=exact)
+    basis = family.basis(10.0, exact=exact, dtype=dtype)
+    kind = WideTableBasis if kind is TableBasis and dtype is np.float64 else kind
     assert type(basis) is kind and len(basis.coefficients) == len(kernels)
 
 
@@ -91,15 +94,16 @@ def test_choice_of_basis(kernels, exact, kind):
     "kernels", [rbf([1.0, 0.1, 0.02]), [Linear(), Polynomial(2, 0.1, 1.0)], [HistogramIntersection(), 3 * HistogramIntersection()]], ids=str
 )
 @pytest.mark.parametrize("exact", [False, True])
-def test_bases_give_back_the_kernel_matrices(kernels, exact):
+@pytest.mark.parametrize("dtype, tolerance", [(np.float32, 1e-5), (np.float64, 2e-10)])
+def test_bases_give_back_the_kernel_matrices(kernels, exact, dtype, tolerance):
     """From rows to kernel values through statistic, bound and basis, as training does it."""
     (family,) = group(kernels)
     X = rng.uniform(0, 1, size=(12, 6))
-    prepared = family.statistic.prepare({None: X}, np.float32)
-    basis = family.basis(family.statistic.bound(family.statistic.largest(prepared)), exact=exact)
+    prepared = family.statistic.prepare({None: X}, dtype)
+    basis = family.basis(family.statistic.bound(family.statistic.largest(prepared)), exact, dtype)
     stat = family.statistic.pairs(prepared, prepared)
     for kernel, line in zip(kernels, basis.coefficients, strict=True):
-        np.testing.assert_allclose(basis.matrix(stat, line), kernel(X), rtol=0, atol=1e-5)
+        np.testing.assert_allclose(basis.matrix(stat, line), kernel(X), rtol=0, atol=tolerance)
 
 
 def test_basis_of_ready_made_matrices_follows_the_index():
@@ -128,7 +132,7 @@ def test_combined_by_table_and_by_formula_agree(kernels, bound):
     by_table, by_formula = family.combined(weights, bound, tabulated=True), family.combined(weights, bound, tabulated=False)
     assert by_table.table is not None and by_formula.table is None
     np.testing.assert_allclose(by_formula(stat), naive, rtol=1e-12)
-    np.testing.assert_allclose(by_table(stat), naive, rtol=0, atol=1e-7)
+    np.testing.assert_allclose(by_table(stat), naive, rtol=0, atol=1e-10)
     np.testing.assert_array_equal(by_table(np.asfortranarray(stat)), by_table(stat))
 
 

@@ -124,6 +124,37 @@ def test_float32_tables_formulas_and_float64_agree(p):
         assert apart(model.decision_function(X_TEST), models[2].decision_function(X_TEST)) < (0.1 if p == 1 else 0.02)
 
 
+@pytest.mark.parametrize("p", [4 / 3, 2, 3, 10])
+def test_float64_tables_reach_what_formulas_reach(p, monkeypatch):
+    """Tables good to 1e-10 allow a gap of 1e-7, certified against the formulas by the conic solver's optimum."""
+    monkeypatch.setattr("raymkl.models.base.FEW_VALUES", 0)
+    tables, formulas = (
+        MKLClassifier(kernels=BANK, p=p, tol=1e-7, dtype="float64", exact=e, engine="local").fit(X, Y) for e in (False, True)
+    )
+    assert tables.converged_ and formulas.converged_
+    assert abs(tables.dual_objective_ / formulas.dual_objective_ - 1) < 2e-7
+    assert apart(tables.decision_function(X_TEST), formulas.decision_function(X_TEST)) < 1e-3
+    true = dual_value(dual_point(tables, len(X)), Y, K, p)
+    assert abs(tables.dual_objective_ / true - 1) < 1e-8
+
+
+@pytest.mark.parametrize(
+    "n, more, formulas",
+    [
+        (60, {"dtype": "float64"}, True),
+        (200, {"dtype": "float64"}, False),
+        (200, {"dtype": "float64", "exact": True}, True),
+        (200, {}, False),
+        (60, {}, True),
+        (60, {"dtype": "float32"}, False),
+    ],
+)
+def test_formulas_where_values_are_few_or_somebody_asks_for_them(n, more, formulas):
+    model = MKLClassifier(kernels=rbf([0.02, 0.1, 0.5]), **more)
+    _, rows, kernels = model._read(np.random.default_rng(0).normal(size=(n, 3)), reset=True)
+    assert model._describe(rows, kernels, [])[0].exact == formulas
+
+
 @pytest.mark.parametrize("n", [2, 3, 5, 17])
 @pytest.mark.parametrize("p", [1, 4 / 3, 3])
 def test_tiny_problems(n, p):
