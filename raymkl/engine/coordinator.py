@@ -21,22 +21,24 @@ from typing import Any
 
 import numpy as np
 
+from ..kernels.tables import WideTableBasis
 from ..optim.certificate import Certificate
 from .blas_threads import one_blas_thread
 from .failures import FailurePolicy
-from .head_solver import HeadSolver, HeadSummary, Step
+from .head_solver import NARROW_PATIENCE, PATIENCE, HeadSolver, HeadSummary, Step
 from .messages import Head, HeadRequest, Problem
 from .open_pool import OpenPool
 from .parallel import RowThreads
+from .plan import plan_of
 from .program import Program
 from .proof import HeadProof, ProofRequest, prove, review
-from .recovery import NO_IDS, restore
+from .recovery import NO_IDS, bring_up_to_date, restore
 from .shared_weights import Leader
 from .sizing import together
 from .working_blocks import WorkingBlocks
 
 # Error of a kernel value, relative to the mean of its diagonal.
-ROUND_OFF = {"float32": 1e-6, "float64": 1e-14}
+ROUND_OFF = {"float32": 1e-6, "tables": 1e-10, "float64": 1e-14}
 # A proof with cached statistics holds if a sample shows an error of the gap below this part of the tolerance.
 SAMPLED_PART = 0.05
 
@@ -82,6 +84,7 @@ class Coordinator(OpenPool):
         self.results: dict[int, list[HeadResult]] = {}
         self.leaders: dict[int, Leader] = {}
         self.factors: dict[int, np.ndarray] = {}
+        self.diagonals: dict[int, np.ndarray] = {}
         self.waiting: deque[list[tuple[int, Head]]] = deque()
         self.dropped: list[int] = []
         self.buffers: dict[int, np.ndarray] = {}
@@ -139,7 +142,7 @@ class Coordinator(OpenPool):
         if n_heads > 1:  # sub-problems run side by side, and BLAS must not start threads in each of them
             self.one_blas_thread()
         self.prepare()
-        self.plan = self._open(n_heads, together)
+        self.together, self.plan = together, self._open(n_heads, together)
         self.blocks = WorkingBlocks(self.problem, self.bases, self.centers, self.store, self.threads, self._ask_stacks)
 
     def one_blas_thread(self) -> None:
@@ -179,7 +182,7 @@ class Coordinator(OpenPool):
         wanted = set(numbers)
         for h in numbers:
             if h in self.solvers:
-                del self.solvers[h], self.factors[h]
+                del self.solvers[h], self.factors[h], self.diagonals[h]
                 self.leaders.pop(h, None)
                 self.steps.pop(h, None)
                 self.blocks.forget(h)
@@ -221,16 +224,15 @@ class Coordinator(OpenPool):
         masks = np.stack([(head.bounds > 0).astype(float) for head in heads])
         diagonal = np.sum(self._ask("diagonals", masks), axis=0)
         factors = self._scales(heads, masks, diagonal)
-        # Entries of a kernel matrix are as wrong as the dtype of the statistics (and, in float32, the tables) make them.
-        error = np.abs(diagonal) / np.maximum(masks.sum(axis=1), 1)[:, None]
-        for family in self.problem.families:
-            error[:, family.members] *= ROUND_OFF[np.dtype(self.problem.dtype_of(family.statistic)).name]
+        diagonal = np.abs(diagonal) / np.maximum(masks.sum(axis=1), 1)[:, None]
+        error = self._round_off(diagonal)
+        patience = NARROW_PATIENCE if self.problem.may_widen else PATIENCE
         self._ask("add_heads", dict(chosen))
         groups: dict[int, list[int]] = {}
         for k, (h, head) in enumerate(chosen):
             spread = self.spread * factors[k][:, None]
-            self.solvers[h] = HeadSolver(head, spread, self.plan.working_set, self.plan.new, factors[k] * error[k])
-            self.factors[h], self.steps[h] = factors[k], Step()
+            self.solvers[h] = HeadSolver(head, spread, self.plan.working_set, self.plan.new, factors[k] * error[k], patience)
+            self.factors[h], self.diagonals[h], self.steps[h] = factors[k], diagonal[k], Step()
             self.results.setdefault(h, [])
             if head.start is not None:
                 self.steps[h] = self._starting_step(self.solvers[h])
@@ -261,8 +263,43 @@ class Coordinator(OpenPool):
         if ready and not self.accurate:
             for h, (losses, s) in zip(ready, self._proofs(ready), strict=True):
                 self.solvers[h].take_proof(losses, s)
-        for party in dict.fromkeys(self.leaders.get(h, self.solvers[h]) for h in ready):
+        parties = dict.fromkeys(self.leaders.get(h, self.solvers[h]) for h in ready)
+        for party in parties:
             party.settle()
+        # Heads that can do no better in this precision go on in a wider one, if there is one.
+        if any(party.exhausted and party.certificate.gap > party.head.tol for party in parties):
+            self._widen()
+
+    def _widen(self) -> None:
+        """Go on with float64 statistics, from the points where all heads are. Nothing changes where there is no room for them."""
+        if not self.problem.may_widen:
+            return
+        wide = replace(self.problem, dtype=np.float64, may_widen=False)
+        try:
+            plan_of(wide, self.pool.bounds, self.problem.n_entries, self.plan.heads, self.together, self.budget)
+        except ValueError:
+            return
+        self.problem = wide
+        self._ask("set_problem", wide)
+        self.prepare()
+        self.plan = self._open(self.plan.heads, self.together)
+        self.blocks = WorkingBlocks(self.problem, self.bases, self.centers, self.store, self.threads, self._ask_stacks)
+        self.blocks.share(len(self.solvers))
+        for h, solver in self.solvers.items():
+            solver.widened(self.spread * self.factors[h][:, None], self.factors[h] * self._round_off(self.diagonals[h]))
+            self.steps[h] = Step()
+        for leader in dict.fromkeys(self.leaders.values()):
+            leader.widened(leader.members[0].spread, np.max([member.round_off for member in leader.members], axis=0))
+        for shard in range(len(self.pool.bounds)):
+            bring_up_to_date(self, shard)
+
+    def _round_off(self, diagonal: np.ndarray) -> np.ndarray:
+        """(..., E) how wrong entries of kernel matrices are, by the dtype of their statistics and the tables. diagonal : their mean."""
+        error = diagonal.copy()
+        for family, basis in zip(self.problem.families, self.bases, strict=True):
+            narrow = self.problem.dtype_of(family.statistic) == np.float32
+            error[..., family.members] *= ROUND_OFF["float32" if narrow else "tables" if isinstance(basis, WideTableBasis) else "float64"]
+        return error
 
     def _review(self, heads: list[int]) -> None:
         """Choose the rows at work of heads whose proof has failed; the shards have the f of all rows that it has shown."""
@@ -386,8 +423,10 @@ class Coordinator(OpenPool):
 
     def _step(self, active: list[int]) -> None:
         """Let every head take its next step; the changes are kept until the shards hear of them. Several heads are solved side by side."""
-        sets = {h: self.solvers[h].next_working_set() for h in active}
-        moving = sorted((h for h in active if len(sets[h])), key=lambda h: -len(sets[h]))  # longest first
+        for h in (h for h in active if self.solvers[h].going_back):
+            self.steps[h] = self.solvers[h].return_to_best()
+        sets = {h: self.solvers[h].next_working_set() for h in active if not self.solvers[h].going_back}
+        moving = sorted((h for h in sets if len(sets[h])), key=lambda h: -len(sets[h]))  # longest first
         self.blocks.gather(np.unique(np.concatenate([NO_IDS, *(sets[h] for h in moving)])))
 
         def solve(h: int, threads: RowThreads) -> None:
@@ -433,6 +472,8 @@ class Coordinator(OpenPool):
                 "primal": solver.certificate.primal,
                 "dual": solver.certificate.dual,
                 "gap": solver.certificate.gap,
+                # Of these three: that of the kernels as their formulas state them, or that of the rounds.
+                "precision": "proved" if self.accurate or solver.ready else np.dtype(self.problem.dtype).name,
                 "tol": solver.head.tol,
                 "violation": solver.violation,
                 "support_vectors": int(np.count_nonzero(solver.a)),

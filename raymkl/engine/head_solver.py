@@ -54,6 +54,8 @@ PATIENCE = 200
 SETTLING = 0.3
 LEAVING = 1.0
 NEAR = 0.03
+# The same in float32, where more precise statistics may be had instead.
+NARROW_PATIENCE = 25
 # Proofs of one stage after which it ends with what was proved.
 MOST_PROOFS = 20
 
@@ -116,12 +118,14 @@ class Step:
 class HeadSolver:
     """State `(a, theta, b)` of a head and the decisions of its rounds."""
 
-    def __init__(self, head: Head, spread: np.ndarray, size: int, new: int, round_off: np.ndarray):
+    def __init__(self, head: Head, spread: np.ndarray, size: int, new: int, round_off: np.ndarray, patience: int | None = None):
         """spread : (E, R) coefficients of the entries over all basis functions, normalisation included.
 
-        size, new : rows of a working set, and how many of them may be new. round_off : (E,) error of a kernel value.
+        size, new : rows of a working set, and how many of them may be new. round_off : (E,) error of a kernel value. patience : rounds
+        without progress of the gap after which the head gives up.
         """
         self.head, self.spread, self.size, self.new, self.round_off = head, spread, size, new, round_off
+        self.patience = patience or PATIENCE
         self.stage = head.stage
         self.stretch = 1.0  # what the shards are to multiply the dual variables by, once
         self._set_bounds()
@@ -158,7 +162,7 @@ class HeadSolver:
         self.polish_left, self.polished_to = POLISH_ROUNDS, np.inf
         self.stride, self.last_weight_gap = 1.0, np.inf
         self.done = self.ready = self.giving_up = self.going_back = False
-        self.proofs, self.last_proof = 0, np.inf
+        self.proofs, self.last_proof, self.exhausted = 0, np.inf, False
 
     @property
     def last_stage(self) -> bool:
@@ -222,7 +226,7 @@ class HeadSolver:
             return
         self._remember()
         self._decide()
-        if not self.ready and self.rule == "hold":
+        if not self.ready and not self.going_back and self.rule == "hold":
             self._held_weight_step(self.dual_value)
 
     @property
@@ -252,9 +256,9 @@ class HeadSolver:
         if self.proofs == 0 or gap < self.best[0].gap:
             self.best = (self.certificate, self.a.copy(), self.theta.copy())
         self.proofs += 1
-        exhausted = self.proofs > MOST_PROOFS or (self.proofs > 2 and gap > 0.7 * self.last_proof)
+        self.exhausted = self.stuck or self.proofs > MOST_PROOFS or (self.proofs > 2 and gap > 0.7 * self.last_proof)
         self.last_proof = gap
-        if gap <= self.head.tol or self.giving_up or exhausted:
+        if gap <= self.head.tol or self.giving_up or self.exhausted:
             self.done = True
             return
         self.ready, self.last_progress, self.review_due = False, self.rounds, self.head.shrinks
@@ -287,9 +291,33 @@ class HeadSolver:
                 self.polished_to = min(self.polished_to, self.violation)
             else:
                 self.ready = True
-        stuck = self.rounds - self.last_progress > PATIENCE or self.certificate.dual > self.head.ceiling
-        if self.rounds - self.first_round >= self.head.max_rounds or stuck:
-            self.ready = self.giving_up = True
+        over = self.rounds - self.first_round >= self.head.max_rounds or self.certificate.dual > self.head.ceiling
+        self.giving_up = self.giving_up or over or self.stuck
+        if self.giving_up:
+            # What is reported is the best point; the shards go back to it first.
+            self.going_back = not self.going_back and self.best[0].gap < 0.99 * self.certificate.gap
+            self.ready = not self.going_back
+
+    @property
+    def stuck(self) -> bool:
+        """Whether the gap has not fallen for long."""
+        return self.rounds - self.last_progress > self.patience
+
+    def return_to_best(self) -> Step:
+        """The change that leads back to the best point so far."""
+        _, a, theta = self.best
+        ids = np.flatnonzero(a != self.a)
+        step = Step(ids, (a - self.a)[ids], a[ids])
+        self.a, self.theta, self.working_set = a.copy(), theta.copy(), np.empty(0, np.int64)
+        return step
+
+    def widened(self, spread: np.ndarray, round_off: np.ndarray) -> None:
+        """Go on with more precise statistics, whose basis functions are others. spread, round_off : see `__init__`."""
+        self.spread, self.round_off, self.patience = spread, round_off, PATIENCE
+        self.s_offset, self.proven_s = np.zeros(len(spread)), None
+        self.ready = self.giving_up = self.going_back = self.done = self.review_due = False
+        self.proofs, self.last_proof, self.last_progress = 0, np.inf, self.rounds
+        self.weights_moved = True  # the next round shows the residuals as they are, before rows are chosen
 
     def _held_weight_step(self, dual_value: float) -> None:
         certificate, norm = self.certificate, self.head.norm

@@ -57,10 +57,11 @@ class Problem:
     """All that a pool of shards and its coordinator need besides the rows.
 
     views : view keys, in the order of the columns of a row block. families : entries grouped by statistic and gate.
-    gates : (n, J) or None. dtype : of the statistics, except those in `wide`, which are float64. depths : matrices in the stack of
-    each view that holds ready-made ones. exact : evaluate formulas instead of tables. coarse : whether tables may span the kernels
-    less precisely. light : statistics that are computed anew where they are wanted, which is quicker than keeping them. cells : dtype of
-    the caches of those statistics that are kept in another one than they are computed in.
+    gates : (n, J) or None. dtype : of the statistics, except those in `wide`, which are float64. may_widen : whether to go on in float64
+    where float32 does not reach the tolerance. depths : matrices in the stack of each view that holds ready-made ones. exact : evaluate
+    formulas instead of tables. coarse : whether tables may span the kernels less precisely. light : statistics that are computed anew
+    where they are wanted, which is quicker than keeping them. cells : dtype of the caches of those statistics that are kept in another
+    one than they are computed in.
     """
 
     views: list
@@ -71,6 +72,7 @@ class Problem:
     dtype: Any = np.float32
     exact: bool = False
     coarse: bool = False
+    may_widen: bool = False
     wide: frozenset = frozenset()
     light: frozenset = frozenset()
     depths: dict = field(default_factory=dict)

@@ -83,6 +83,10 @@ class Shard:
         self.prepared = [s.prepare(self.rows, self.problem.dtype_of(s), centers) for s in self.statistics]
         return [s.largest(p) for s, p in zip(self.statistics, self.prepared, strict=True)]
 
+    def set_problem(self, problem: Problem) -> None:
+        """The same problem in another precision; `prepare` and all that comes after it follow."""
+        self.problem = problem
+
     def set_gates(self, gates: np.ndarray) -> None:
         """Other gates (n_total, J), for heads that come from now on."""
         self.problem = replace(self.problem, gates=gates)

@@ -21,7 +21,9 @@ class Leader(HeadSolver):
 
     def __init__(self, members: list[HeadSolver]):
         first = members[0]
-        super().__init__(first.head, first.spread, first.size, first.new, np.max([member.round_off for member in members], axis=0))
+        super().__init__(
+            first.head, first.spread, first.size, first.new, np.max([member.round_off for member in members], axis=0), first.patience
+        )
         self.members, self.rule = members, "hold"
         for member in members:
             member.rule, member.theta = "led", self.theta.copy()
@@ -33,10 +35,12 @@ class Leader(HeadSolver):
         self._remember()
         self._decide()
         self.weights_moved = False
-        if not self.ready:
+        if self.going_back:
+            self.theta = self.best[2].copy()
+        elif not self.ready:
             self._held_weight_step(self.dual_value)
         for member in self.members:
-            member.ready = self.ready
+            member.ready, member.going_back = self.ready, self.going_back
             if self.weights_moved:
                 member.theta, member.weights_moved = self.theta.copy(), True
 
@@ -71,6 +75,12 @@ class Leader(HeadSolver):
         if self.best is not before:
             for member in self.members:
                 member.best = (replace(self.certificate, intercept=member.intercept), member.a.copy(), self.theta.copy())
+
+    def widened(self, spread: np.ndarray, round_off: np.ndarray) -> None:
+        """The members have been told already, each with its own round-off."""
+        super().widened(spread, round_off)
+        for member in self.members:
+            member.theta = self.theta.copy()
 
     def next_stage(self) -> None:
         """All members go on with their next bounds."""

@@ -178,6 +178,7 @@ class BaseMKL(ExplainMixin, BaseEstimator):
             dtype=dtype,
             exact=self.exact or (double and values <= FEW_VALUES),
             coarse=self.p <= 2,
+            may_widen=self.dtype == "auto" and not double,
             light=_light(families, rows),
             # The gates of "spherical" bring all values down to one.
             wide=frozenset() if double or self.dtype != "auto" or self.normalize == "spherical" else self._wide(rows, families, heads),
