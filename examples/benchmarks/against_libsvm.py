@@ -173,13 +173,16 @@ def draw_dimensions(table: Table, second_axes, ratio_axes) -> None:
     """Seconds of both for every data set, and the ratio over the number of columns."""
     names = [f"{row['data']} ({row['rows']:,} x {row['columns']})" for row in table.rows]
     series = {f"raymkl, {WIDTHS} kernels": table.column("seconds"), "LIBSVM, one kernel": table.column("libsvm s")}
-    bars(second_axes, names, series, "seconds to train")
+    bars(second_axes, names, series, "seconds to train", ".3g")
     for row in table.rows:
         if row["ratio"] is not None:
             ratio_axes.plot(row["columns"], row["ratio"], "s" if row["data"].startswith("generated") else "o", color="C0")
             ratio_axes.annotate(row["data"], (row["columns"], row["ratio"]), (5, 3), textcoords="offset points", fontsize=7)
     ratio_axes.axhline(1.0, color="grey", linewidth=1)
     ratio_axes.set(xscale="log", yscale="log", xlabel="columns", title="seconds, raymkl / LIBSVM")
+    ratio_axes.set_xticks(widths := sorted(set(table.column("columns"))), [str(columns) for columns in widths])
+    ratio_axes.set_xticks([], minor=True)
+    ratio_axes.margins(x=0.15)  # room for the names
     ratio_axes.grid(alpha=0.3, which="both")
 
 

@@ -115,7 +115,7 @@ def certificate(G: np.ndarray, a: np.ndarray, y: np.ndarray, theta: np.ndarray, 
     primal = lp_norm(theta * np.sqrt(s), p) ** 2 / 2 + C * losses.sum()
     dual = gain - lp_norm(np.sqrt(s), 1.0 if np.isinf(p) else np.inf if p == 1 else p / (p - 1)) ** 2 / 2
     balance = np.abs(a.sum(axis=1)) / np.maximum(np.abs(a).sum(axis=1), 1e-300)
-    return TrueCertificate(float(primal), float(dual), float(max(-box.min() / C, box.max() / C - 1.0, balance.max(), 0.0)))
+    return TrueCertificate(float(primal), float(dual), float(max(0.0, -box.min() / C, box.max() / C - 1.0, balance.max())))
 
 
 def lp_norm(lengths: np.ndarray, p: float) -> float:
