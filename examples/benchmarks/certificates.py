@@ -190,12 +190,12 @@ def draw(table: Table, axes) -> None:
 
 def options():
     parse = parser(__doc__, any_data=True)
-    parse.add_argument("--rows", type=int, help="at most this many rows of each data set (default: 1200; quick: 200)")
+    parse.add_argument("--rows", type=int, help="at most this many rows of each data set (default: 600; quick: 200)")
     parse.add_argument("--only", metavar="PATTERN", help="settings whose name contains this regular expression")
     # A certificate must hold for a model that was stopped, too, and no setting should take minutes.
     parse.add_argument("--max-iter", type=int, default=50, help="rounds at most (default: %(default)s)")
     args = parse.parse_args()
-    args.rows = args.rows or (200 if args.quick else 1200)
+    args.rows = args.rows or (200 if args.quick else 600)
     return args
 
 
