@@ -180,7 +180,7 @@ def draw_dimensions(table: Table, second_axes, ratio_axes) -> None:
             ratio_axes.annotate(row["data"], (row["columns"], row["ratio"]), (5, 3), textcoords="offset points", fontsize=7)
     ratio_axes.axhline(1.0, color="grey", linewidth=1)
     ratio_axes.set(xscale="log", yscale="log", xlabel="columns", title="seconds, raymkl / LIBSVM")
-    ratio_axes.set_xticks(widths := sorted(set(table.column("columns"))), [str(columns) for columns in widths])
+    ratio_axes.set_xticks(widths := sorted(set(table.column("columns"))), [str(columns) for columns in widths], rotation=90, fontsize=7)
     ratio_axes.set_xticks([], minor=True)
     ratio_axes.margins(x=0.15)  # room for the names
     ratio_axes.grid(alpha=0.3, which="both")
