@@ -3,7 +3,7 @@
 Not a program. Every benchmark takes
 
     --data FILE.npz   MNIST as uint8 arrays X_train, y_train, X_test, y_test (default: the variable RAYMKL_MNIST); without it, digits are
-                      generated from scikit-learn's bundled 8 x 8 images, and the output says so
+                      generated from scikit-learn's bundled 8 x 8 images, and the output says so. Some take any data sets: `data_sets`
     --out DIR         where the CSV table and the PNG go (default: benchmark_results)
     --quick           small sizes, to see that everything works
 """
@@ -36,10 +36,19 @@ ARRAYS = ("X_train", "y_train", "X_test", "y_test")
 # -- options ----------------------------------------------------------------------------------------------------------------------
 
 
-def parser(description: str | None) -> argparse.ArgumentParser:
-    """A parser with the options that all benchmarks have; the description is the docstring of the program."""
+def parser(description: str | None, any_data: bool = False) -> argparse.ArgumentParser:
+    """A parser with the options that all benchmarks have; the description is the docstring of the program.
+
+    any_data : --data takes several files of any kind (see `data_sets`) instead of MNIST alone, and is None without them.
+    """
     options = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--data", metavar="FILE.npz", default=os.environ.get(ENVIRONMENT), help=f"MNIST (default: variable {ENVIRONMENT})")
+    if any_data:
+        options.add_argument(
+            "--data", metavar="FILE.npz", nargs="+", help="data sets with arrays X, y (default: bundled and generated ones)"
+        )
+    else:
+        mnist = os.environ.get(ENVIRONMENT)
+        options.add_argument("--data", metavar="FILE.npz", default=mnist, help=f"MNIST (default: variable {ENVIRONMENT})")
     options.add_argument(
         "--out", metavar="DIR", type=Path, default=Path("benchmark_results"), help="results go here (default: %(default)s)"
     )
@@ -338,11 +347,11 @@ def warm_up(X: np.ndarray, y: np.ndarray, rows: int = 300, **settings: Any) -> N
     model.fit(X[:rows], y[:rows]).predict(X[:rows])
 
 
-def libsvm(cache_mb: float = 4000) -> Any:
+def libsvm(cache_mb: float = 4000, gamma: float = 1 / 64) -> Any:
     """scikit-learn's SVC (LIBSVM) with the one Gaussian kernel of the comparisons."""
     from sklearn.svm import SVC
 
-    return SVC(kernel="rbf", gamma=1 / 64, C=1.0, cache_size=cache_mb)
+    return SVC(kernel="rbf", gamma=gamma, C=1.0, cache_size=cache_mb)
 
 
 def apart(f: np.ndarray, reference: np.ndarray) -> float:
