@@ -19,7 +19,7 @@ from .messages import Problem
 from .parallel import RowThreads
 
 # Rows of a Hessian that are finished at a time, while they are in the processor's cache.
-HESSIAN_ROWS = 64
+HESSIAN_ROWS = 32
 # The square that several heads share takes at most this much memory; so do the blocks of many heads together.
 SQUARE_BYTES = 256 * 2**20
 # New rows of the square that are computed at a time.
@@ -188,18 +188,21 @@ class WorkingBlock:
                 functions.append((basis.function(weights), stat, gate))
 
         def fill(start: int, stop: int) -> None:
+            scratch = np.empty((HESSIAN_ROWS, q))  # new memory for every few rows would cost more than what is put there
             for first in range(start, stop, HESSIAN_ROWS):
                 rows = slice(first, min(first + HESSIAN_ROWS, stop))
+                more_values = scratch[: rows.stop - first]
                 for position, (function, stat, gate) in enumerate(functions):
                     more = begun or position > 0
-                    values = np.empty_like(total[rows]) if more else total[rows]
+                    values = more_values if more else total[rows]
                     function(stat[rows], values)
                     if gate is not None:
                         values *= gate[rows, None] * gate
                     if more:
                         total[rows] += values
                 if left is not None:
-                    total[rows] += left[rows] @ right.T
+                    np.matmul(left[rows], right.T, out=more_values)
+                    total[rows] += more_values
 
         self.threads.split(q, fill, cost=float(q) * q * 10)
         return total
