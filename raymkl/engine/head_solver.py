@@ -8,6 +8,8 @@ move. How the weights move is the head's `WeightRule`:
 * follow       theta is the gradient of the dual norm at every dual point; the sub-problem knows how theta will answer and a
                line search on the exact dual makes every round an ascent step (chunking, analytic, p > 1).
 * fixed point  theta is recomputed from ||w_m|| after every sub-problem (chunking, analytic, p at or very near 1).
+* multipliers  as "follow", with a calmer norm in place of the dual norm that is renewed until both agree (chunking, auto, p at or very
+               near 1; see `optim.multipliers`).
 * hold         theta stays until the SVM at this theta is solved well enough, then takes an analytic or cutting-plane step
                (wrapper: solved to full precision; chunking with cutting planes: until theta is the larger part of the gap).
 * led          theta is that of a group of heads (see `shared_weights`), which also decides when they are done.
@@ -23,6 +25,8 @@ import numpy as np
 
 from ..optim.certificate import Certificate, certify, intercept_candidates, intercept_from_residuals
 from ..optim.losses import slopes
+from ..optim.multipliers import Multipliers
+from ..optim.norms import Norm
 from ..optim.subproblem import line_search, solve, weight_response
 from ..optim.weights import CuttingPlanes
 from ..optim.working_set import choose, merge
@@ -117,7 +121,8 @@ class HeadSolver:
         self.theta = head.norm.start(len(spread)) if head.start is None else np.array(head.start[1], float)
         self.s = np.zeros(len(spread))
         self.rule = self._rule()
-        self.planes = CuttingPlanes(head.norm, len(spread)) if head.theta_step == "cutting_plane" else None
+        self.multipliers = Multipliers(head.norm, self.theta, self.used, head.tol) if self.rule == "multipliers" else None
+        self.planes = CuttingPlanes(head.norm, len(spread)) if self._cuts() else None
         self.working_set = np.empty(0, np.int64)
         self.entered = np.zeros(len(head.targets), np.int32)  # the round in which a row last came into the working set
         self.intercepts = intercept_candidates(0.0, 1.0)
@@ -167,7 +172,10 @@ class HeadSolver:
         Cuts belong to the old bounds. Steps of the fixed point are factors: a weight that has come down to nothing would take so
         many of them to return that they grow too long and overshoot.
         """
-        if self.planes is not None:
+        if self.multipliers is not None:
+            self.multipliers.new_bounds(self.theta)
+            self.theta = self._followed_weights()
+        elif self.planes is not None:
             self.planes = CuttingPlanes(self.head.norm, len(self.spread))
         elif self.rule in ("fixed point", "hold") and self.head.norm.p < 2:
             self.theta = np.where(self.used, self.head.norm.project(np.maximum(self.theta, LIFTED * self.theta.max())), 0.0)
@@ -175,7 +183,15 @@ class HeadSolver:
     def _rule(self) -> str:
         if self.head.solver == "wrapper" or self.head.theta_step == "cutting_plane":
             return "hold"
-        return "follow" if self.head.norm.k <= LARGEST_FOLLOWED_EXPONENT else "fixed point"
+        if self.head.norm.k <= LARGEST_FOLLOWED_EXPONENT:
+            return "follow"
+        return "multipliers" if self.head.theta_step == "auto" else "fixed point"
+
+    def _cuts(self) -> bool:
+        """Whether held weights take steps of cutting planes: where asked for, and where the analytic step is slow."""
+        held = self.rule == "hold" or self.head.group is not None
+        slow = held and self.head.norm.k > LARGEST_FOLLOWED_EXPONENT
+        return self.head.theta_step == "cutting_plane" or (self.head.theta_step == "auto" and slow)
 
     @property
     def combination(self) -> np.ndarray:
@@ -206,6 +222,11 @@ class HeadSolver:
         self.weights_moved = False
         if self.rule == "led":
             return
+        if self.multipliers is not None:
+            was = self.multipliers.settling
+            self.multipliers.after_round(self.certificate, self.theta, self.s)
+            if not was and self.certificate.gap <= self.head.tol:
+                return
         self._remember()
         self._decide()
         if not self.done and self.rule == "hold":
@@ -275,7 +296,11 @@ class HeadSolver:
         self.smoothing = np.where(self.used, np.maximum(floor, self.round_off * float(self.a @ self.a)), 0.0)
 
     def _followed_weights(self) -> np.ndarray:
-        return np.where(self.used, self.head.norm.weights(self.s + self.smoothing), 0.0)
+        return np.where(self.used, self._followed_norm().weights(self.s + self.smoothing), 0.0)
+
+    def _followed_norm(self) -> Norm:
+        """The norm whose gradient the weights are."""
+        return self.head.norm if self.multipliers is None else self.multipliers.followed
 
     def _fixed_point_weights(self) -> np.ndarray:
         """theta moved along the step of the fixed point, in logarithms; steps grow while the weights' part of the gap shrinks."""
@@ -321,19 +346,20 @@ class HeadSolver:
         self.working_set = ids
         x, lower, upper = self.a[ids], self.lower[ids], self.upper[ids]
         gradients = self.summary.gradients_of(ids)
-        if self.rule == "follow":
+        following, norm = self.rule in ("follow", "multipliers"), self._followed_norm()
+        if following:
             self._update_smoothing()
             self.theta = self._followed_weights() if self.s.max(initial=0.0) > 0 else self.theta
         residual = self.linear[ids] - gradients @ self.combination
         left = None
-        if self.rule == "follow" and self.s.max(initial=0.0) > 0:
+        if following and self.s.max(initial=0.0) > 0:
             smooth = self.s + self.smoothing
-            left = weight_response(self.head.norm, np.where(self.used, smooth, smooth.max()), gradients, self.spread, 2.0 * self.smoothing)
+            left = weight_response(norm, np.where(self.used, smooth, smooth.max()), gradients, self.spread, 2.0 * self.smoothing)
         Q = block.hessian(self.combination, left, gradients)
         tolerance = max(INNER * self.violation, 1e-14)
         # All rows at once: the answer, if no weights follow it. After them a precise one would have to be found anew.
         whole = len(ids) == self.n_active
-        settled = self.rule != "follow" or self.head.norm.p == 2 or self.used.sum() == 1
+        settled = not following or self.head.norm.p == 2 or self.used.sum() == 1
         if whole or not np.isfinite(tolerance):
             tolerance = (WHOLE if settled else INNER) * min(self.violation, 1.0)
         solution, _ = solve(Q, residual, x, lower, upper, tolerance, max_steps=200 * len(ids) + 20_000, kink=kink)
@@ -342,13 +368,15 @@ class HeadSolver:
         gain = float(self.linear[ids] @ delta)
         s1, s2 = 2.0 * (self.spread @ (delta @ gradients)), self.spread @ (delta @ change)
         t = 1.0
-        if self.rule == "follow":
+        if following:
             exact = (lambda t: gain - kink * float(np.sign(x + t * delta) @ delta)) if kink else gain
-            t = line_search(self.head.norm, exact, self.s, s1, s2, self.smoothing)
+            t = line_search(norm, exact, self.s, s1, s2, self.smoothing)
         moved = solution if t == 1.0 else np.clip(x + t * delta, lower, upper)
         self.s = np.maximum(self.s + t * s1 + t * t * s2, 0.0)
-        if self.rule == "follow":
+        if following:
             self.theta = self._followed_weights()
+            if self.multipliers is not None:
+                self.theta = self.multipliers.weights_after(t, self.theta)
         elif self.rule == "fixed point":
             self.theta = self._fixed_point_weights()
         self.a[ids] = moved

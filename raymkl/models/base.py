@@ -29,7 +29,7 @@ from .decision import SomeColumns, decision_values
 from .explain import ExplainMixin
 
 SOLVERS = ("chunking", "wrapper")
-THETA_STEPS = ("analytic", "cutting_plane")
+THETA_STEPS = ("auto", "analytic", "cutting_plane")
 DTYPES = ("auto", "float32", "float64")
 # With dtype="auto", problems with at most this many kernel values use float64 and formulas.
 SMALL_PROBLEM = 1_000_000
