@@ -30,13 +30,15 @@ from .certificate import Certificate
 from .norms import TINY, GroupedNorm, LpNorm, Norm
 
 # Exponent h to begin with, the factor by which it moves, and the largest.
-FIRST_EXPONENT = 2.0
+FIRST_EXPONENT = 4.0
 EXPONENT_FACTOR = 2.0
-LARGEST_EXPONENT = 512.0
+LARGEST_EXPONENT = 10.0
+FAST = 8.0
+PATIENCE = 6
 # A step that the line search cuts below this part saw too little of where the weights go.
 SHORT_STEP = 0.3
 # The reference is renewed once the dual variables' part of the gap is at most this much of the weights' part.
-READY = 1.0
+READY = 8.0
 # References together keep this part of the tolerance for kernels that may come back.
 RESERVE = 0.1
 # And this part of the weights when the problem changes (another stage of a path), with the exponent at most this.
@@ -109,6 +111,7 @@ class Multipliers:
 
     def _begin(self, theta: np.ndarray, reserve: float) -> None:
         self.short = self.settling = False
+        self.waited = 0
         self.negligible, self.near = NEGLIGIBLE, NEAR * self.tol
         self._renew(theta, reserve)
 
@@ -142,17 +145,23 @@ class Multipliers:
 
         theta : (M,) the weights that were certified. s : (M,) quadratic terms.
         """
-        if not self.settling and certificate.gap <= self.near:
-            self.settling = True
-        elif self.settling and certificate.gap > BACK * max(self.near, self.tol):
+        self.waited += 1
+        svm_gap, weight_gap = certificate.svm_gap / abs(certificate.primal), certificate.weight_gap / abs(certificate.primal)
+        entering = not self.settling and certificate.gap <= self.near
+        if self.settling and weight_gap > BACK * self.near:
             self.settling = False
             self.near, self.negligible = CLOSER * self.near, NEGLIGIBLE_FACTOR * self.negligible
-        if self.settling:
-            self._settle(certificate, theta, s)
-        elif certificate.svm_gap <= READY * certificate.weight_gap:
-            self._renew(theta, RESERVE * self.tol)
-            if not self.short:
-                self.exponent = min(EXPONENT_FACTOR * self.exponent, LARGEST_EXPONENT, self.norm.k)
+        self.settling = self.settling or entering
+        ready = svm_gap <= READY * weight_gap
+        if ready or entering or self.waited > PATIENCE:
+            self.waited = 0
+            if self.settling:
+                self._settle(certificate, theta, s)
+            else:
+                self._renew(theta, RESERVE * self.tol)
+        if ready and not self.short:
+            factor = EXPONENT_FACTOR if svm_gap > 0.1 * weight_gap else FAST
+            self.exponent = min(factor * self.exponent, LARGEST_EXPONENT / self.tol, self.norm.k)
         elif self.short:
             self.exponent = max(self.exponent / EXPONENT_FACTOR, FIRST_EXPONENT)
 
