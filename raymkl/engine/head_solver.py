@@ -181,17 +181,17 @@ class HeadSolver:
             self.theta = np.where(self.used, self.head.norm.project(np.maximum(self.theta, LIFTED * self.theta.max())), 0.0)
 
     def _rule(self) -> str:
-        if self.head.solver == "wrapper" or self.head.theta_step == "cutting_plane":
+        head = self.head
+        if head.solver == "wrapper" or head.theta_step == "cutting_plane" or head.group is not None:
             return "hold"
-        if self.head.norm.k <= LARGEST_FOLLOWED_EXPONENT:
+        if head.norm.k <= LARGEST_FOLLOWED_EXPONENT:
             return "follow"
-        return "multipliers" if self.head.theta_step == "auto" else "fixed point"
+        return "multipliers" if head.theta_step == "auto" else "fixed point"
 
     def _cuts(self) -> bool:
-        """Whether held weights take steps of cutting planes: where asked for, and where the analytic step is slow."""
-        held = self.rule == "hold" or self.head.group is not None
-        slow = held and self.head.norm.k > LARGEST_FOLLOWED_EXPONENT
-        return self.head.theta_step == "cutting_plane" or (self.head.theta_step == "auto" and slow)
+        """Whether held weights take steps of cutting planes: where asked for, and where they are quicker than the analytic ones."""
+        quicker = self.head.theta_step == "auto" and self.rule == "hold" and self.head.norm.p == 1
+        return self.head.theta_step == "cutting_plane" or quicker
 
     @property
     def combination(self) -> np.ndarray:
@@ -223,14 +223,16 @@ class HeadSolver:
         if self.rule == "led":
             return
         if self.multipliers is not None:
-            was = self.multipliers.settling
-            self.multipliers.after_round(self.certificate, self.theta, self.s)
-            if not was and self.certificate.gap <= self.head.tol:
+            settled = self.multipliers.after_round(self.certificate, self.theta, self.s)
+            if not settled and self.certificate.gap <= self.head.tol:
+                self._move_weights()  # the next round says what the certificate of these weights is
                 return
         self._remember()
         self._decide()
         if not self.done and self.rule == "hold":
             self._held_weight_step(dual_value)
+        if not self.done and self.multipliers is not None and self._stalled:
+            self._move_weights()
 
     def _quadratic_terms(self, quadratic: np.ndarray) -> np.ndarray:
         """s (E,) = a'K_e a; clearly negative ones mean that a kernel is not positive semi-definite."""
@@ -265,12 +267,16 @@ class HeadSolver:
         if self.rounds - self.first_round >= self.head.max_rounds or stuck:
             self.done = True
 
+    @property
+    def _stalled(self) -> bool:
+        """Whether no dual variable can move at these weights."""
+        return self.violation <= 1e-13 * max(1.0, np.abs(self.linear).max())
+
     def _held_weight_step(self, dual_value: float) -> None:
         certificate, norm = self.certificate, self.head.norm
         precise = FULL_PRECISION * self.head.tol * abs(certificate.primal)
         enough = precise if self.head.solver == "wrapper" else max(precise, 0.5 * certificate.weight_gap)
-        stalled = self.violation <= 1e-13 * max(1.0, np.abs(self.linear).max())
-        if (certificate.svm_gap > enough and not stalled) or norm.p == 2:
+        if (certificate.svm_gap > enough and not self._stalled) or norm.p == 2:
             return
         before = self.theta
         if self.planes is not None:
@@ -297,6 +303,12 @@ class HeadSolver:
 
     def _followed_weights(self) -> np.ndarray:
         return np.where(self.used, self._followed_norm().weights(self.s + self.smoothing), 0.0)
+
+    def _move_weights(self) -> None:
+        """The weights of a renewed reference, before the dual variables answer."""
+        before = self.theta
+        self.theta = self.multipliers.after_step(1.0, self._followed_weights())
+        self.weights_moved = bool(np.any(self.theta != before))
 
     def _followed_norm(self) -> Norm:
         """The norm whose gradient the weights are."""
@@ -376,7 +388,7 @@ class HeadSolver:
         if following:
             self.theta = self._followed_weights()
             if self.multipliers is not None:
-                self.theta = self.multipliers.weights_after(t, self.theta)
+                self.theta = self.multipliers.after_step(t, self.theta)
         elif self.rule == "fixed point":
             self.theta = self._fixed_point_weights()
         self.a[ids] = moved

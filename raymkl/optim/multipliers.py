@@ -29,29 +29,30 @@ import numpy as np
 from .certificate import Certificate
 from .norms import TINY, GroupedNorm, LpNorm, Norm
 
-# Exponent h to begin with, the factor by which it moves, and the largest.
+# Exponent h to begin with, and how it grows: whenever the reference is renewed, and faster when the dual variables are well ahead of
+# the weights. With ENOUGH / tol the norms differ by less than the tolerance whatever the reference is.
 FIRST_EXPONENT = 4.0
 EXPONENT_FACTOR = 2.0
-LARGEST_EXPONENT = 10.0
-FAST = 8.0
-PATIENCE = 6
-# A step that the line search cuts below this part saw too little of where the weights go.
+FAST_FACTOR = 4.0
+ENOUGH = 10.0
+# A step that the line search cuts below this part saw too little of where the weights go; the exponent falls.
 SHORT_STEP = 0.3
-# The reference is renewed once the dual variables' part of the gap is at most this much of the weights' part.
+# The reference is renewed once the dual variables' part of the gap is at most so many times the weights' part, or after so many rounds.
 READY = 8.0
-# References together keep this part of the tolerance for kernels that may come back.
+PATIENCE = 6
+# References keep this part of the tolerance for kernels that may come back, and this much when the problem changes (another stage
+# of a path), with the exponent at most this.
 RESERVE = 0.1
-# And this part of the weights when the problem changes (another stage of a path), with the exponent at most this.
 LIFTED = 1e-2
-AGAIN = 8.0
-# Weights below this part of the largest are set to zero at the end; every time that costs too much, the part shrinks.
+EXPONENT_AGAIN = 8.0
+# Weights settle once the gap is below so many times the tolerance: those below this part of the largest are dropped.
+NEAR = 4.0
 NEGLIGIBLE = 1e-2
-NEGLIGIBLE_FACTOR = 0.1
-# After a failure the gap has to come down to this part of the tolerance before the next attempt.
-CLOSER = 0.5
-NEAR = 2.0
-BACK = 3.0
+# A dropped kernel comes back if it alone costs this part of the tolerance. If the weights' part of the gap grows to so many times what
+# it was to settle, that was too early: both numbers shrink.
 MISSED = 0.25
+FAR = 3.0
+CLOSER = 0.5
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ class Multipliers:
     def __init__(self, norm: LpNorm | GroupedNorm, theta: np.ndarray, used: np.ndarray, tol: float):
         """theta : (M,) weights to begin with. used : (M,) kernels that are not zero on all rows. tol : relative gap to reach."""
         self.norm, self.used, self.tol = norm, used, tol
-        self.exponent = min(FIRST_EXPONENT, norm.k)
+        self.smallest = self.exponent = min(FIRST_EXPONENT, norm.k)
         self._begin(theta, RESERVE * tol)
 
     def _begin(self, theta: np.ndarray, reserve: float) -> None:
@@ -117,7 +118,7 @@ class Multipliers:
 
     def new_bounds(self, theta: np.ndarray) -> None:
         """Go on with another box for the dual variables, from the weights theta (M,) of the last one."""
-        self.exponent = min(self.exponent, AGAIN)
+        self.exponent = min(self.exponent, max(EXPONENT_AGAIN, self.smallest))
         self._begin(theta, LIFTED)
 
     def _renew(self, theta: np.ndarray, reserve: float) -> None:
@@ -132,46 +133,49 @@ class Multipliers:
         power = 1.0 if np.isinf(k) else (k - self.exponent) / (k - 1.0)
         return TiltedNorm(self.norm, np.where(self.last > 0, self.last**power, 0.0), self.exponent)
 
-    def weights_after(self, t: float, theta: np.ndarray) -> np.ndarray:
+    def after_step(self, t: float, theta: np.ndarray) -> np.ndarray:
         """Weights (M,) to certify after a step: theta (M,) are those of `followed` at its end, t in [0, 1] its length."""
         self.short = t < SHORT_STEP
         return self.norm.project(theta) if self.settling else theta
 
-    def settled(self, theta: np.ndarray) -> bool:
-        return self.settling
+    def after_round(self, certificate: Certificate, theta: np.ndarray, s: np.ndarray) -> bool:
+        """Move the reference and the exponent as the certificate asks; whether the weights it is of may be kept as they are.
 
-    def after_round(self, certificate: Certificate, theta: np.ndarray, s: np.ndarray) -> None:
-        """Renew the reference and move the exponent.
-
-        theta : (M,) the weights that were certified. s : (M,) quadratic terms.
+        theta : (M,) the weights that were certified. s : (M,) quadratic terms of the dual point.
         """
+        settled = self.settling or np.array_equal(self.norm.project(self._without_small(theta)), theta)
         self.waited += 1
-        svm_gap, weight_gap = certificate.svm_gap / abs(certificate.primal), certificate.weight_gap / abs(certificate.primal)
+        scale = max(abs(certificate.primal), TINY)
+        svm_gap, weight_gap = certificate.svm_gap / scale, certificate.weight_gap / scale
         entering = not self.settling and certificate.gap <= self.near
-        if self.settling and weight_gap > BACK * self.near:
+        if self.settling and weight_gap > FAR * self.near:  # what was dropped is missed
             self.settling = False
-            self.near, self.negligible = CLOSER * self.near, NEGLIGIBLE_FACTOR * self.negligible
+            self.near, self.negligible = CLOSER * self.near, CLOSER * self.negligible
         self.settling = self.settling or entering
         ready = svm_gap <= READY * weight_gap
         if ready or entering or self.waited > PATIENCE:
             self.waited = 0
             if self.settling:
-                self._settle(certificate, theta, s)
+                self._renew_few(theta, s, 2.0 * MISSED * self.tol * scale)
             else:
                 self._renew(theta, RESERVE * self.tol)
-        if ready and not self.short:
-            factor = EXPONENT_FACTOR if svm_gap > 0.1 * weight_gap else FAST
-            self.exponent = min(factor * self.exponent, LARGEST_EXPONENT / self.tol, self.norm.k)
-        elif self.short:
-            self.exponent = max(self.exponent / EXPONENT_FACTOR, FIRST_EXPONENT)
+        if self.short:
+            self.exponent = max(self.exponent / EXPONENT_FACTOR, self.smallest)
+        elif ready:
+            factor = EXPONENT_FACTOR if svm_gap > 0.1 * weight_gap else FAST_FACTOR
+            self.exponent = min(factor * self.exponent, ENOUGH / self.tol, self.norm.k)
+        return settled
 
-    def _settle(self, certificate: Certificate, theta: np.ndarray, s: np.ndarray) -> None:
-        """Renew the reference without small weights; kernels that the certificate misses come back."""
+    def _renew_few(self, theta: np.ndarray, s: np.ndarray, missed: float) -> None:
+        """Make theta (M,) without its small entries the weights of the last time; kernels whose s is `missed` come back."""
+        few = self._without_small(theta)
         if self.norm.p == 1:
-            theta = np.where(theta >= self.negligible * self.norm.largest(theta), theta, 0.0)
-            sizes = np.empty(len(s))
+            mean = np.empty(len(s))
             for member in self.norm.members:
-                sizes[member] = theta[member] @ s[member] / theta[member].sum()
-            missing = (theta == 0) & (s - sizes > 2 * MISSED * self.tol * abs(certificate.primal)) & self.used
-            theta = np.where(missing, self.negligible * self.norm.largest(theta), theta)
-        self.last = self.norm.project(theta)
+                mean[member] = few[member] @ s[member] / max(few[member].sum(), TINY)
+            few = np.where((few == 0) & self.used & (s - mean > missed), self.negligible * self.norm.largest(few), few)
+        self.last = self.norm.project(few)
+
+    def _without_small(self, theta: np.ndarray) -> np.ndarray:
+        """theta (M,), at p = 1 without entries that are small beside the largest."""
+        return np.where(theta >= self.negligible * self.norm.largest(theta), theta, 0.0) if self.norm.p == 1 else theta
