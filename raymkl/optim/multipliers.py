@@ -47,7 +47,7 @@ LIFTED = 1e-2
 EXPONENT_AGAIN = 8.0
 # Weights settle once the gap is below so many times the tolerance: those below this part of the largest are dropped.
 NEAR = 4.0
-NEGLIGIBLE = 1e-2
+NEGLIGIBLE = 0.03
 # A dropped kernel comes back if it alone costs this part of the tolerance. If the weights' part of the gap grows to so many times what
 # it was to settle, that was too early: both numbers shrink.
 MISSED = 0.25
