@@ -223,16 +223,17 @@ class HeadSolver:
         if self.rule == "led":
             return
         if self.multipliers is not None:
-            settled = self.multipliers.after_round(self.certificate, self.theta, self.s)
-            if not settled and self.certificate.gap <= self.head.tol:
-                self._move_weights()  # the next round says what the certificate of these weights is
+            wanted = self.multipliers.after_round(self.certificate, self.theta, self._gram)
+            if wanted is not None:  # the next round says what the certificate of these weights is
+                self.theta, self.weights_moved = wanted, True
                 return
         self._remember()
         self._decide()
         if not self.done and self.rule == "hold":
             self._held_weight_step(dual_value)
         if not self.done and self.multipliers is not None and self._stalled:
-            self._move_weights()
+            before, self.theta = self.theta, self._followed_weights()
+            self.weights_moved = bool(np.any(self.theta != before))
 
     def _quadratic_terms(self, quadratic: np.ndarray) -> np.ndarray:
         """s (E,) = a'K_e a; clearly negative ones mean that a kernel is not positive semi-definite."""
@@ -304,12 +305,6 @@ class HeadSolver:
     def _followed_weights(self) -> np.ndarray:
         return np.where(self.used, self._followed_norm().weights(self.s + self.smoothing), 0.0)
 
-    def _move_weights(self) -> None:
-        """The weights of a renewed reference, before the dual variables answer."""
-        before = self.theta
-        self.theta = self.multipliers.after_step(1.0, self._followed_weights())
-        self.weights_moved = bool(np.any(self.theta != before))
-
     def _followed_norm(self) -> Norm:
         """The norm whose gradient the weights are."""
         return self.head.norm if self.multipliers is None else self.multipliers.followed
@@ -325,6 +320,15 @@ class HeadSolver:
             now, then = np.log(np.maximum(self.theta, 1e-12 * self.theta.max())), np.log(np.maximum(target, 1e-12 * target.max()))
         logs = now + self.stride * (then - now)
         return np.where(self.used, norm.project(np.exp(np.maximum(logs - norm.largest(logs), np.log(1e-12)))), 0.0)
+
+    def _gram(self) -> np.ndarray:
+        """(E, E) inner products of the kernels' parts of f on the rows that were reported, without their means (b makes up for them).
+
+        The quadratic terms count as much as all rows together: they must stay the same, too.
+        """
+        g = self.summary.gradients - self.summary.gradients.mean(axis=0)
+        gram = self.spread @ (g.T @ g) @ self.spread.T
+        return gram + np.outer(self.s, self.s) * (np.trace(gram) / max(float(self.s @ self.s), 1e-300))
 
     # -- the next step ------------------------------------------------------------------------------------------------
 
@@ -388,7 +392,7 @@ class HeadSolver:
         if following:
             self.theta = self._followed_weights()
             if self.multipliers is not None:
-                self.theta = self.multipliers.after_step(t, self.theta)
+                self.multipliers.after_step(t)
         elif self.rule == "fixed point":
             self.theta = self._fixed_point_weights()
         self.a[ids] = moved

@@ -21,7 +21,7 @@ Suzuki, Tomioka: SpicyMKL: a fast algorithm for multiple kernel learning with th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,20 +39,20 @@ ENOUGH = 10.0
 SHORT_STEP = 0.3
 # The reference is renewed once the dual variables' part of the gap is at most so many times the weights' part, or after so many rounds.
 READY = 8.0
+RISE = 2.0
 PATIENCE = 6
 # References keep this part of the tolerance for kernels that may come back, and this much when the problem changes (another stage
 # of a path), with the exponent at most this.
 RESERVE = 0.1
 LIFTED = 1e-2
 EXPONENT_AGAIN = 8.0
-# Weights settle once the gap is below so many times the tolerance: those below this part of the largest are dropped.
-NEAR = 4.0
-NEGLIGIBLE = 0.03
-# A dropped kernel comes back if it alone costs this part of the tolerance. If the weights' part of the gap grows to so many times what
-# it was to settle, that was too early: both numbers shrink.
-MISSED = 0.25
-FAR = 3.0
-CLOSER = 0.5
+# Weights to end with make f to this part of its length; if their gap is too large, to a smaller part, and in the last of so many
+# attempts only weights below this part of the largest are dropped.
+LIKENESS = 3e-2
+CLOSER = 0.25
+CLOSEST = 1e-5
+ATTEMPTS = 4
+NOTHING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -111,9 +111,8 @@ class Multipliers:
         self._begin(theta, RESERVE * tol)
 
     def _begin(self, theta: np.ndarray, reserve: float) -> None:
-        self.short = self.settling = False
-        self.waited = 0
-        self.negligible, self.near = NEGLIGIBLE, NEAR * self.tol
+        self.short, self.waited = False, 0
+        self.attempts, self.likeness = 0, LIKENESS
         self._renew(theta, reserve)
 
     def new_bounds(self, theta: np.ndarray) -> None:
@@ -133,49 +132,82 @@ class Multipliers:
         power = 1.0 if np.isinf(k) else (k - self.exponent) / (k - 1.0)
         return TiltedNorm(self.norm, np.where(self.last > 0, self.last**power, 0.0), self.exponent)
 
-    def after_step(self, t: float, theta: np.ndarray) -> np.ndarray:
-        """Weights (M,) to certify after a step: theta (M,) are those of `followed` at its end, t in [0, 1] its length."""
+    def after_step(self, t: float) -> None:
+        """Take note of the length t in [0, 1] of a step along the dual of `followed`."""
         self.short = t < SHORT_STEP
-        return self.norm.project(theta) if self.settling else theta
 
-    def after_round(self, certificate: Certificate, theta: np.ndarray, s: np.ndarray) -> bool:
-        """Move the reference and the exponent as the certificate asks; whether the weights it is of may be kept as they are.
+    def after_round(self, certificate: Certificate, theta: np.ndarray, gram: Callable[[], np.ndarray]) -> np.ndarray | None:
+        """Move the reference and the exponent as the certificate asks, or return weights (M,) whose certificate is wanted next.
 
-        theta : (M,) the weights that were certified. s : (M,) quadratic terms of the dual point.
+        theta : (M,) the weights that were certified. gram : returns (M, M) inner products of the kernels' parts of f.
         """
-        settled = self.settling or np.array_equal(self.norm.project(self._without_small(theta)), theta)
+        if self.attempts:  # these were weights to end with
+            if certificate.gap <= self.tol:
+                return None
+            self.likeness = max(CLOSER * self.likeness, CLOSEST)
+            self.attempts -= 1
+            return self._weights_to_keep() if self.attempts else None
+        if certificate.gap <= self.tol:
+            self.dense, self.gram, self.attempts = theta, gram() if self.norm.p == 1 else None, ATTEMPTS
+            few = self._weights_to_keep()
+            if not np.array_equal(few, theta):
+                return few
+            self.attempts = 0
+        self._follow(certificate, theta)
+        return None
+
+    def _follow(self, certificate: Certificate, theta: np.ndarray) -> None:
+        svm_gap, weight_gap = certificate.svm_gap, certificate.weight_gap
         self.waited += 1
-        scale = max(abs(certificate.primal), TINY)
-        svm_gap, weight_gap = certificate.svm_gap / scale, certificate.weight_gap / scale
-        entering = not self.settling and certificate.gap <= self.near
-        if self.settling and weight_gap > FAR * self.near:  # what was dropped is missed
-            self.settling = False
-            self.near, self.negligible = CLOSER * self.near, CLOSER * self.negligible
-        self.settling = self.settling or entering
-        ready = svm_gap <= READY * weight_gap
-        if ready or entering or self.waited > PATIENCE:
+        if svm_gap <= READY * weight_gap or self.waited > PATIENCE:
             self.waited = 0
-            if self.settling:
-                self._renew_few(theta, s, 2.0 * MISSED * self.tol * scale)
-            else:
-                self._renew(theta, RESERVE * self.tol)
+            self._renew(theta, RESERVE * self.tol)
         if self.short:
             self.exponent = max(self.exponent / EXPONENT_FACTOR, self.smallest)
-        elif ready:
+        elif svm_gap <= RISE * weight_gap:
             factor = EXPONENT_FACTOR if svm_gap > 0.1 * weight_gap else FAST_FACTOR
             self.exponent = min(factor * self.exponent, ENOUGH / self.tol, self.norm.k)
-        return settled
 
-    def _renew_few(self, theta: np.ndarray, s: np.ndarray, missed: float) -> None:
-        """Make theta (M,) without its small entries the weights of the last time; kernels whose s is `missed` come back."""
-        few = self._without_small(theta)
-        if self.norm.p == 1:
-            mean = np.empty(len(s))
-            for member in self.norm.members:
-                mean[member] = few[member] @ s[member] / max(few[member].sum(), TINY)
-            few = np.where((few == 0) & self.used & (s - mean > missed), self.negligible * self.norm.largest(few), few)
-        self.last = self.norm.project(few)
+    def _weights_to_keep(self) -> np.ndarray:
+        """Weights (M,) on the boundary of their ball that make nearly the same f; at p = 1 few of them, and in the last attempt all."""
+        dense = self.norm.project(self.dense)
+        if self.norm.p != 1:
+            return dense
+        if self.attempts == 1:
+            return self.norm.project(np.where(dense >= NOTHING * self.norm.largest(dense), dense, 0.0))
+        few = few_weights(self.gram, dense, self.likeness)
+        for member in self.norm.members:
+            if not few[member].any():
+                few[member] = dense[member]
+        return self.norm.project(few)
 
-    def _without_small(self, theta: np.ndarray) -> np.ndarray:
-        """theta (M,), at p = 1 without entries that are small beside the largest."""
-        return np.where(theta >= self.negligible * self.norm.largest(theta), theta, 0.0) if self.norm.p == 1 else theta
+
+def few_weights(gram: np.ndarray, theta: np.ndarray, likeness: float) -> np.ndarray:
+    """Weights (M,) with few entries other than zero that make nearly the same function as theta.
+
+        min_{x >= 0}  (x - theta)' gram (x - theta),    stopped when it is at most likeness^2 * theta' gram theta
+
+    by the active-set method of Lawson and Hanson, which starts from zero and takes in one kernel after the other.
+    gram : (M, M) inner products of the functions.
+    """
+    target, lengths = gram @ theta, np.sqrt(np.maximum(np.diag(gram), TINY))
+    total, x, active = float(theta @ target), np.zeros(len(theta)), np.zeros(len(theta), bool)
+    for _ in range(2 * len(theta)):
+        if total - 2.0 * float(x @ target) + float(x @ gram @ x) <= likeness**2 * total:
+            return x
+        slope = np.where(active | (theta <= 0), -np.inf, (target - gram @ x) / lengths)
+        if not slope.max() > 0:
+            break
+        active[slope.argmax()] = True
+        while active.any():
+            best = np.zeros(len(theta))
+            best[active] = np.linalg.lstsq(gram[np.ix_(active, active)], target[active], rcond=1e-12)[0]
+            if best[active].min() > 0:
+                break
+            falling = active & (best <= 0)
+            part = np.min(x[falling] / np.maximum(x[falling] - best[falling], TINY))
+            x = x + part * (best - x)
+            active &= x > 1e-14 * x.max(initial=TINY)
+            x[~active] = 0.0
+        x = best
+    return theta
