@@ -46,12 +46,13 @@ PATIENCE = 6
 RESERVE = 0.1
 LIFTED = 1e-2
 EXPONENT_AGAIN = 8.0
-# Weights to end with make f to this part of its length; if their gap is too large, to a smaller part, and in the last of so many
-# attempts only weights below this part of the largest are dropped.
-LIKENESS = 3e-2
+# Weights to end with make f to this part of its length; if their gap is too large, to a smaller part. After so many attempts the dual
+# variables go on, and at the end of so many such times only weights below this part of the largest are dropped.
+LIKENESS = 3e-3
 CLOSER = 0.25
 CLOSEST = 1e-5
-ATTEMPTS = 4
+ATTEMPTS = 2
+TIMES = 3
 NOTHING = 1e-9
 
 
@@ -112,7 +113,7 @@ class Multipliers:
 
     def _begin(self, theta: np.ndarray, reserve: float) -> None:
         self.short, self.waited = False, 0
-        self.attempts, self.likeness = 0, LIKENESS
+        self.attempts, self.times, self.likeness = 0, 0, LIKENESS
         self._renew(theta, reserve)
 
     def new_bounds(self, theta: np.ndarray) -> None:
@@ -147,13 +148,14 @@ class Multipliers:
             self.likeness = max(CLOSER * self.likeness, CLOSEST)
             self.attempts -= 1
             return self._weights_to_keep() if self.attempts else None
+        self._follow(certificate, theta)
         if certificate.gap <= self.tol:
             self.dense, self.gram, self.attempts = theta, gram() if self.norm.p == 1 else None, ATTEMPTS
+            self.times += 1
             few = self._weights_to_keep()
             if not np.array_equal(few, theta):
                 return few
             self.attempts = 0
-        self._follow(certificate, theta)
         return None
 
     def _follow(self, certificate: Certificate, theta: np.ndarray) -> None:
@@ -173,7 +175,7 @@ class Multipliers:
         dense = self.norm.project(self.dense)
         if self.norm.p != 1:
             return dense
-        if self.attempts == 1:
+        if self.attempts == 1 and self.times >= TIMES:
             return self.norm.project(np.where(dense >= NOTHING * self.norm.largest(dense), dense, 0.0))
         few = few_weights(self.gram, dense, self.likeness)
         for member in self.norm.members:
