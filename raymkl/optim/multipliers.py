@@ -123,7 +123,7 @@ class Multipliers:
 
     def _renew(self, theta: np.ndarray, reserve: float) -> None:
         """Make theta (M,) the weights of the last time, with a reserve for kernels that have gone."""
-        start = np.where(self.used, self.norm.start(len(theta)), 0.0)
+        start = self.norm.project(np.where(self.used, 1.0, 0.0))
         self.last = (1.0 - reserve) * self.norm.project(np.where(self.used, theta, 0.0)) + reserve * start
 
     @property
