@@ -47,6 +47,8 @@ POLISHED = 1e-11
 POLISH_ROUNDS = 60
 # Steps of the fixed point are stretched up to this factor.
 LONGEST_STRIDE = 32.0
+# Cutting planes that move no weight by more than this have come to their end.
+STANDS_STILL = 1e-9
 # A new stage of a path begins with every weight at least this part of the largest one.
 LIFTED = 1e-2
 # Rounds without progress of the gap after which a head gives up.
@@ -175,7 +177,7 @@ class HeadSolver:
         if self.multipliers is not None:
             self.multipliers.new_bounds(self.theta)
             self.theta = self._followed_weights()
-        elif self.planes is not None:
+        elif self._cuts():
             self.planes = CuttingPlanes(self.head.norm, len(self.spread))
         elif self.rule in ("fixed point", "hold") and self.head.norm.p < 2:
             self.theta = np.where(self.used, self.head.norm.project(np.maximum(self.theta, LIFTED * self.theta.max())), 0.0)
@@ -283,6 +285,10 @@ class HeadSolver:
         if self.planes is not None:
             self.planes.add(dual_value, 0.5 * self.s)
             self.theta = self.planes.step()
+            if self.head.theta_step == "auto" and np.abs(self.theta - before).max() <= STANDS_STILL:
+                # Cuts tell weights apart by the objective, to its round-off; the rest is left to the fixed point.
+                self.planes, self.theta = None, before
+                self.theta = self._fixed_point_weights()
         elif norm.p < 2:
             self.theta = self._fixed_point_weights()
         else:
