@@ -11,7 +11,7 @@ move. How the weights move is the head's `WeightRule`:
 * multipliers  as "follow", with a calmer norm in place of the dual norm that is renewed until both agree (chunking, auto, p at or very
                near 1; see `optim.multipliers`).
 * hold         theta stays until the SVM at this theta is solved well enough, then takes an analytic or cutting-plane step
-               (wrapper: solved to full precision; chunking with cutting planes: until theta is the larger part of the gap).
+               (wrapper: solved to full precision; cutting planes and heads that share weights: until theta is the larger part of the gap).
 * led          theta is that of a group of heads (see `shared_weights`), which also decides when they are done.
 
 A head with a `path` solves the same problem for one set of bounds after the other (stages), each from where the last one ended.

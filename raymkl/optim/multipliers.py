@@ -11,8 +11,9 @@ whose reference r holds the weights of the last time. Where the weights come bac
 optimum is that of the original problem, for every h; a larger h takes fewer renewals of r, and more steps in `a` between them.
 At p = 1, r is the last theta and the steps are those of Tomioka and Suzuki's SpicyMKL, with a norm in place of their barrier.
 
-Weights of such a norm are never zero. Once the certificate (always that of the original problem) is within the tolerance, small
-ones are set to zero, and the certificate of what is left decides.
+Weights of such a norm are never zero. Once the certificate (always that of the original problem) is within the tolerance, the fewest
+weights that make nearly the same f take their place, and are kept if their own certificate is within the tolerance, too. Nothing is
+dropped earlier: a kernel without a reference would let its s grow as it likes.
 
 References
 ----------
@@ -37,10 +38,11 @@ FAST_FACTOR = 4.0
 ENOUGH = 10.0
 # A step that the line search cuts below this part saw too little of where the weights go; the exponent falls.
 SHORT_STEP = 0.3
-# The reference is renewed once the dual variables' part of the gap is at most so many times the weights' part, or after so many rounds.
+# The reference is renewed once the dual variables' part of the gap is at most so many times the weights' part, or after so many rounds;
+# the exponent rises only if it is at most so many times.
 READY = 8.0
-RISE = 2.0
 PATIENCE = 6
+RISE = 2.0
 # References keep this part of the tolerance for kernels that may come back, and this much when the problem changes (another stage
 # of a path), with the exponent at most this.
 RESERVE = 0.1
@@ -159,6 +161,7 @@ class Multipliers:
         return None
 
     def _follow(self, certificate: Certificate, theta: np.ndarray) -> None:
+        """Renew the reference once the dual variables have answered the last one; a larger exponent once they do so with ease."""
         svm_gap, weight_gap = certificate.svm_gap, certificate.weight_gap
         self.waited += 1
         if svm_gap <= READY * weight_gap or self.waited > PATIENCE:
