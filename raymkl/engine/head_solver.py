@@ -285,7 +285,8 @@ class HeadSolver:
         if self.planes is not None:
             self.planes.add(dual_value, 0.5 * self.s)
             self.theta = self.planes.step()
-            if self.head.theta_step == "auto" and np.abs(self.theta - before).max() <= STANDS_STILL:
+            solved = certificate.svm_gap <= FULL_PRECISION * precise or self._stalled
+            if self.head.theta_step == "auto" and solved and np.abs(self.theta - before).max() <= STANDS_STILL:
                 # Cuts tell weights apart by the objective, to its round-off; the rest is left to the fixed point.
                 self.planes, self.theta = None, before
                 self.theta = self._fixed_point_weights()
