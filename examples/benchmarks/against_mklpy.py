@@ -53,8 +53,7 @@ def contenders(matrices, test_matrices, y) -> dict:
     labels = torch.from_numpy(y)
     runs = {}
     for p, name in ((4 / 3, "raymkl, p = 4/3"), (1.0, "raymkl, p = 1")):
-        step = "cutting_plane" if p == 1 else "analytic"
-        model = MKLClassifier(kernels="precomputed", C=1.0, p=p, theta_step=step, tol=1e-3, engine="local")
+        model = MKLClassifier(kernels="precomputed", C=1.0, p=p, tol=1e-3, engine="local")
         runs[name] = (lambda m=model: m.fit(matrices, y), lambda m: m.predict(test_matrices), lambda m: m.kernel_weights_)
     for name, kind in (("MKLpy EasyMKL", EasyMKL), ("MKLpy AverageMKL", AverageMKL)):
         runs[name] = (

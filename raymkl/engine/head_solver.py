@@ -8,8 +8,10 @@ move. How the weights move is the head's `WeightRule`:
 * follow       theta is the gradient of the dual norm at every dual point; the sub-problem knows how theta will answer and a
                line search on the exact dual makes every round an ascent step (chunking, analytic, p > 1).
 * fixed point  theta is recomputed from ||w_m|| after every sub-problem (chunking, analytic, p at or very near 1).
+* multipliers  as "follow", with a calmer norm in place of the dual norm that is renewed until both agree (chunking, auto, p at or very
+               near 1; see `optim.multipliers`).
 * hold         theta stays until the SVM at this theta is solved well enough, then takes an analytic or cutting-plane step
-               (wrapper: solved to full precision; chunking with cutting planes: until theta is the larger part of the gap).
+               (wrapper: solved to full precision; cutting planes and heads that share weights: until theta is the larger part of the gap).
 * led          theta is that of a group of heads (see `shared_weights`), which also decides when they are done.
 
 A head with a `path` solves the same problem for one set of bounds after the other (stages), each from where the last one ended.
@@ -23,6 +25,8 @@ import numpy as np
 
 from ..optim.certificate import Certificate, certify, intercept_candidates, intercept_from_residuals
 from ..optim.losses import slopes
+from ..optim.multipliers import Multipliers
+from ..optim.norms import Norm
 from ..optim.subproblem import line_search, solve, weight_response
 from ..optim.weights import CuttingPlanes
 from ..optim.working_set import choose, merge
@@ -45,6 +49,8 @@ POLISH_ROUNDS = 60
 MOST_REPEATS = 12
 # Steps of the fixed point are stretched up to this factor.
 LONGEST_STRIDE = 32.0
+# Cutting planes that move no weight by more than this have come to their end.
+STANDS_STILL = 1e-9
 # A new stage of a path begins with every weight at least this part of the largest one.
 LIFTED = 1e-2
 # Rounds without progress of the gap after which a head gives up.
@@ -136,7 +142,8 @@ class HeadSolver:
         self.theta = head.norm.start(len(spread)) if head.start is None else np.array(head.start[1], float)
         self.s = np.zeros(len(spread))
         self.rule = self._rule()
-        self.planes = CuttingPlanes(head.norm, len(spread)) if head.theta_step == "cutting_plane" else None
+        self.multipliers = Multipliers(head.norm, self.theta, self.used, head.tol) if self.rule == "multipliers" else None
+        self.planes = CuttingPlanes(head.norm, len(spread)) if self._cuts() else None
         self.working_set = np.empty(0, np.int64)
         self.entered = np.zeros(len(head.targets), np.int32)  # the round in which a row last came into the working set
         self.intercepts = intercept_candidates(0.0, 1.0)
@@ -190,15 +197,26 @@ class HeadSolver:
         Cuts belong to the old bounds. Steps of the fixed point are factors: a weight that has come down to nothing would take so
         many of them to return that they grow too long and overshoot.
         """
-        if self.planes is not None:
+        if self.multipliers is not None:
+            self.multipliers.new_bounds(self.theta)
+            self.theta = self._followed_weights()
+        elif self._cuts():
             self.planes = CuttingPlanes(self.head.norm, len(self.spread))
         elif self.rule in ("fixed point", "hold") and self.head.norm.p < 2:
             self.theta = np.where(self.used, self.head.norm.project(np.maximum(self.theta, LIFTED * self.theta.max())), 0.0)
 
     def _rule(self) -> str:
-        if self.head.solver == "wrapper" or self.head.theta_step == "cutting_plane":
+        head = self.head
+        if head.solver == "wrapper" or head.theta_step == "cutting_plane" or head.group is not None:
             return "hold"
-        return "follow" if self.head.norm.k <= LARGEST_FOLLOWED_EXPONENT else "fixed point"
+        if head.norm.k <= LARGEST_FOLLOWED_EXPONENT:
+            return "follow"
+        return "multipliers" if head.theta_step == "auto" else "fixed point"
+
+    def _cuts(self) -> bool:
+        """Whether held weights take steps of cutting planes: where asked for, and where they are quicker than the analytic ones."""
+        quicker = self.head.theta_step == "auto" and self.rule == "hold" and self.head.norm.p == 1
+        return self.head.theta_step == "cutting_plane" or quicker
 
     @property
     def combination(self) -> np.ndarray:
@@ -224,10 +242,18 @@ class HeadSolver:
         self.weights_moved = False
         if self.rule == "led":
             return
+        if self.multipliers is not None and not self.giving_up:
+            wanted = self.multipliers.after_round(self.certificate, self.theta, self._gram)
+            if wanted is not None:  # the next round says what the certificate of these weights is
+                self.theta, self.weights_moved = wanted, True
+                return
         self._remember()
         self._decide()
         if not self.ready and not self.going_back and self.rule == "hold":
             self._held_weight_step(self.dual_value)
+        if not self.ready and not self.going_back and self.multipliers is not None and self._stalled:
+            before, self.theta = self.theta, self._followed_weights()
+            self.weights_moved = bool(np.any(self.theta != before))
 
     @property
     def dual_value(self) -> float:
@@ -319,17 +345,26 @@ class HeadSolver:
         self.proofs, self.last_proof, self.last_progress = 0, np.inf, self.rounds
         self.weights_moved = True  # the next round shows the residuals as they are, before rows are chosen
 
+    @property
+    def _stalled(self) -> bool:
+        """Whether no dual variable can move at these weights."""
+        return self.violation <= 1e-13 * max(1.0, np.abs(self.linear).max())
+
     def _held_weight_step(self, dual_value: float) -> None:
         certificate, norm = self.certificate, self.head.norm
         precise = FULL_PRECISION * self.head.tol * abs(certificate.primal)
         enough = precise if self.head.solver == "wrapper" else max(precise, 0.5 * certificate.weight_gap)
-        stalled = self.violation <= 1e-13 * max(1.0, np.abs(self.linear).max())
-        if (certificate.svm_gap > enough and not stalled) or norm.p == 2:
+        if (certificate.svm_gap > enough and not self._stalled) or norm.p == 2:
             return
         before = self.theta
         if self.planes is not None:
             self.planes.add(dual_value, 0.5 * self.s)
             self.theta = self.planes.step()
+            solved = certificate.svm_gap <= FULL_PRECISION * precise or self._stalled
+            if self.head.theta_step == "auto" and solved and np.abs(self.theta - before).max() <= STANDS_STILL:
+                # Cuts tell weights apart by the objective, to its round-off; the rest is left to the fixed point.
+                self.planes, self.theta = None, before
+                self.theta = self._fixed_point_weights()
         elif norm.p < 2:
             self.theta = self._fixed_point_weights()
         else:
@@ -350,7 +385,11 @@ class HeadSolver:
         self.smoothing = np.where(self.used, np.maximum(floor, self.round_off * float(self.a @ self.a)), 0.0)
 
     def _followed_weights(self) -> np.ndarray:
-        return np.where(self.used, self.head.norm.weights(self.s + self.smoothing), 0.0)
+        return np.where(self.used, self._followed_norm().weights(self.s + self.smoothing), 0.0)
+
+    def _followed_norm(self) -> Norm:
+        """The norm whose gradient the weights are."""
+        return self.head.norm if self.multipliers is None else self.multipliers.followed
 
     def _fixed_point_weights(self) -> np.ndarray:
         """theta moved along the step of the fixed point, in logarithms; steps grow while the weights' part of the gap shrinks."""
@@ -370,6 +409,15 @@ class HeadSolver:
         if not self.head.shrinks or self.certificate is None or self.certificate.gap > SETTLING:
             return None
         return self.middle, LEAVING * self.violation + NEAR * float(np.abs(self.linear).mean())
+
+    def _gram(self) -> np.ndarray:
+        """(E, E) inner products of the kernels' parts of f on the rows that were reported, without their means (b makes up for them).
+
+        The quadratic terms count as much as all rows together: they must stay the same, too.
+        """
+        g = self.summary.gradients - self.summary.gradients.mean(axis=0)
+        gram = self.spread @ (g.T @ g) @ self.spread.T
+        return gram + np.outer(self.s, self.s) * (np.trace(gram) / max(float(self.s @ self.s), 1e-300))
 
     # -- the next step ------------------------------------------------------------------------------------------------
 
@@ -430,13 +478,14 @@ class HeadSolver:
         """
         kink = self.head.loss.kink
         x, lower, upper = self.a[ids], self.lower[ids], self.upper[ids]
-        if self.rule == "follow":
+        following, norm = self.rule in ("follow", "multipliers"), self._followed_norm()
+        if following:
             self._update_smoothing()
             self.theta = self._followed_weights() if self.s.max(initial=0.0) > 0 else self.theta
         left = None
-        if self.rule == "follow" and self.s.max(initial=0.0) > 0:
+        if following and self.s.max(initial=0.0) > 0:
             smooth = self.s + self.smoothing
-            left = weight_response(self.head.norm, np.where(self.used, smooth, smooth.max()), gradients, self.spread, 2.0 * self.smoothing)
+            left = weight_response(norm, np.where(self.used, smooth, smooth.max()), gradients, self.spread, 2.0 * self.smoothing)
         residual = linear - gradients @ self.combination
         Q = block.hessian(self.combination, left, gradients)
         tolerance = max(tolerance, 1e-14) if np.isfinite(tolerance) else INNER
@@ -446,13 +495,15 @@ class HeadSolver:
         gain = float(linear @ delta)
         s1, s2 = 2.0 * (self.spread @ (delta @ gradients)), self.spread @ (delta @ change)
         t = 1.0
-        if self.rule == "follow":
+        if following:
             exact = (lambda t: gain - kink * float(np.sign(x + t * delta) @ delta)) if kink else gain
-            t = line_search(self.head.norm, exact, self.s, s1, s2, self.smoothing)
+            t = line_search(norm, exact, self.s, s1, s2, self.smoothing)
         self.a[ids] = solution if t == 1.0 else np.clip(x + t * delta, lower, upper)
         self.s = np.maximum(self.s + t * s1 + t * t * s2, 0.0)
-        if self.rule == "follow":
+        if following:
             self.theta = self._followed_weights()
+            if self.multipliers is not None:
+                self.multipliers.after_step(t)
         elif self.rule == "fixed point":
             self.theta = self._fixed_point_weights()
         return t * change

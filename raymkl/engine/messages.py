@@ -20,7 +20,7 @@ class Head:
     """One learning problem over the shared rows: a class of one-vs-rest, a fold, a setting of a search.
 
     targets, bounds : (n,) labels or values, and C * weights (0 masks a row). loss, norm : see `optim`.
-    solver : "chunking" or "wrapper". theta_step : "analytic" or "cutting_plane". tol : relative duality gap to reach.
+    solver : "chunking" or "wrapper". theta_step : "auto", "analytic" or "cutting_plane". tol : relative duality gap to reach.
     normalize : kind of normalisation whose constants are learned from the unmasked rows of this head.
     start : dual variables (n,) and weights (E,) to begin with, or None. scale : (E,) normalisation factors that are known already.
     ceiling : give up as soon as the dual objective, and so the optimum, is above this.
@@ -38,7 +38,7 @@ class Head:
     norm: Norm
     tol: float = 1e-3
     solver: str = "chunking"
-    theta_step: str = "analytic"
+    theta_step: str = "auto"
     normalize: str | None = None
     max_rounds: int = 10_000
     start: tuple[np.ndarray, np.ndarray] | None = None

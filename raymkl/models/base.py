@@ -31,7 +31,7 @@ from .decision import SomeColumns, decision_values
 from .explain import ExplainMixin
 
 SOLVERS = ("chunking", "wrapper")
-THETA_STEPS = ("analytic", "cutting_plane")
+THETA_STEPS = ("auto", "analytic", "cutting_plane")
 DTYPES = ("auto", "float32", "float64")
 # With dtype="auto", problems with at most this many kernel values use float64.
 SMALL_PROBLEM = 1_000_000
@@ -72,7 +72,7 @@ class BaseMKL(ExplainMixin, BaseEstimator):
             if not any(value is option or value == option for option in known):
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}; got {value!r}")
         if self.theta_step == "cutting_plane" and self.p > 2:
-            raise ValueError(f'theta_step="cutting_plane" needs p in [1, 2], got p={self.p!r}; use theta_step="analytic"')
+            raise ValueError(f'theta_step="cutting_plane" needs p in [1, 2], got p={self.p!r}; use theta_step="auto"')
         if not isinstance(getattr(self, "shared_weights", False), bool | np.bool_):
             raise ValueError(f"shared_weights must be True or False, got {self.shared_weights!r}")
         if self.ray_params is not None and not isinstance(self.ray_params, RayParams):

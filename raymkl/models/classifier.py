@@ -37,8 +37,9 @@ class MKLClassifier(ClassifierMixin, BaseMKL):
     solver : {"chunking", "wrapper"}
         "chunking" moves dual variables and weights together; "wrapper" solves an SVM to full precision between weight steps
         and is slower (a reference).
-    theta_step : {"analytic", "cutting_plane"}
-        How the weights move. Cutting planes take p in [1, 2] and are the sharper choice for p = 1.
+    theta_step : {"auto", "analytic", "cutting_plane"}
+        How the weights move. "auto" takes what is quickest: the analytic step, and at p = 1 (and p so near that few kernels keep a
+        weight that matters) the method of multipliers, which ends with weights that are exactly zero. Cutting planes take p in [1, 2].
     normalize : {None, "multiplicative", "spherical", "trace"}
         Normalisation of the kernels, learned from the training rows and remembered.
     tol : float > 0
@@ -98,7 +99,7 @@ class MKLClassifier(ClassifierMixin, BaseMKL):
         C: float = 1.0,
         p: float = 4 / 3,
         solver: str = "chunking",
-        theta_step: str = "analytic",
+        theta_step: str = "auto",
         normalize: str | None = None,
         tol: float = 1e-3,
         class_weight: Any = None,

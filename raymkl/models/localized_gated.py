@@ -128,7 +128,7 @@ class LocalizedMKLClassifier(MKLClassifier):
     # Not parameters here: the weights are one, and the gates do the weighting.
     p = 2.0
     solver = "chunking"
-    theta_step = "analytic"
+    theta_step = "auto"
     shared_weights = False
     warm_start = False
 

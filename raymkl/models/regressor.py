@@ -57,7 +57,7 @@ class MKLRegressor(RegressorMixin, BaseMKL):
         epsilon: float = 0.1,
         p: float = 4 / 3,
         solver: str = "chunking",
-        theta_step: str = "analytic",
+        theta_step: str = "auto",
         normalize: str | None = None,
         tol: float = 1e-3,
         engine: str = "auto",

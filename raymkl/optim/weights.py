@@ -23,6 +23,10 @@ PATIENCE = 20
 FLOOR = 1e-4
 
 
+# Of the linear program, the smallest that its solver takes.
+PRECISION = 1e-10
+
+
 class CuttingPlanes:
     """The cuts of one head and the weights they imply."""
 
@@ -71,17 +75,21 @@ class CuttingPlanes:
     def _linear_program(self) -> np.ndarray:
         from scipy.optimize import linprog  # slow to import, and only p = 1 needs it
 
-        n_cuts, n_kernels = self.slopes.shape
-        scale = max(np.abs(self.slopes).max(initial=0.0), np.abs(self.constants).max(initial=0.0), 1e-300)
-        # Variables (theta, eta); constant - slopes theta - eta <= 0, in units in which the largest entry is one.
+        n_kernels = self.slopes.shape[1]
+        # Cuts of early dual points may be larger by orders of magnitude: each is stated in units in which its largest entry is one.
+        units = np.maximum(np.abs(self.slopes).max(axis=1), np.abs(self.constants))
+        units = np.maximum(units, max(1e-6 * units.max(), 1e-300))
+        unit = np.median(units)
+        # Variables (theta, eta / unit); constant - slopes theta - eta <= 0.
         result = linprog(
             np.concatenate([np.zeros(n_kernels), [1.0]]),
-            A_ub=np.hstack([-self.slopes / scale, -np.ones((n_cuts, 1))]),
-            b_ub=-self.constants / scale,
+            A_ub=np.hstack([-self.slopes / units[:, None], -(unit / units)[:, None]]),
+            b_ub=-self.constants / units,
             A_eq=np.hstack([self.indicator, np.zeros((len(self.indicator), 1))]),
             b_eq=np.ones(len(self.indicator)),
             bounds=[(0, None)] * n_kernels + [(None, None)],
             method="highs",
+            options={"primal_feasibility_tolerance": PRECISION, "dual_feasibility_tolerance": PRECISION},
         )
         return self.theta if result.x is None else self.norm.project(result.x[:-1])
 

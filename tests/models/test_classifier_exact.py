@@ -21,8 +21,8 @@ SETTINGS = [
     (p, solver, step)
     for p in NORMS
     for solver in ("chunking", "wrapper")
-    for step in ("analytic", "cutting_plane")
-    if step == "analytic" or p <= 2
+    for step in ("auto", "analytic", "cutting_plane")
+    if step != "cutting_plane" or p <= 2
 ]
 
 

@@ -74,7 +74,7 @@ def test_numbers_out_of_range(name, value):
     "name, known",
     [
         ("solver", ["chunking", "wrapper"]),
-        ("theta_step", ["analytic", "cutting_plane"]),
+        ("theta_step", ["auto", "analytic", "cutting_plane"]),
         ("normalize", ["None", "multiplicative", "spherical", "trace"]),
         ("engine", ["auto", "local", "ray"]),
         ("dtype", ["auto", "float32", "float64"]),
