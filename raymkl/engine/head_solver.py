@@ -188,6 +188,7 @@ class HeadSolver:
         self._set_bounds()
         self.a = np.clip(self.a * self.stretch, self.lower, self.upper)  # the very operation of the shards: equal to the last bit
         self.s, self.s_offset = self.s * self.stretch**2, self.s_offset * self.stretch**2
+        self.proven_s = None if self.proven_s is None else self.proven_s * self.stretch**2
         self._renew_weights()
         self._start_stage()
 

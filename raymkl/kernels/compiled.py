@@ -27,6 +27,8 @@ _TABLE = {"shift": 15, "origin": 0.5, "start": 0, "stop": 64}
 finish_squared_distances = Loop(
     "finish_squared_distances", "products:T[2] a_norms:T[1] b_norms:T[1] target:T[2]= slots:int64[1] first:int64", trial={"first": 0}
 )
+# products[i, j] = max(0, a_norms[i] + b_norms[j] - 2 products[i, j])
+squares_in_place = Loop("squares_in_place", "products:T[2]= a_norms:T[1] b_norms:T[1]")
 # out[i] = sum_d array[i, d]^2, summed in float64
 squared_norms = Loop("squared_norms", "array:T[2] out:float64[1]=", fastmath=True)
 # block[i, j] = block[j, i] for the given rows i and columns j (disjoint sets)
@@ -166,5 +168,5 @@ def look_up(stat: np.ndarray, table: np.ndarray, shift: int, origin: float, out:
 
 def warm_up() -> None:
     """Load the loops of a shard's rounds, so that a new process does it while it waits for others and not in round one."""
-    for loop in (_accumulate_table, finish_squared_distances, squared_norms):
+    for loop in (_accumulate_table, finish_squared_distances, squares_in_place, squared_norms):
         loop.load("float32")

@@ -155,6 +155,15 @@ def finish_squared_distances(products, a_norms, b_norms, target, slots, first):
             line[j] = _larger(norm + b_norms[j] - two * products[i, j], zero)
 
 
+def squares_in_place(products, a_norms, b_norms):
+    """products[i, j] = max(0, a_norms[i] + b_norms[j] - 2 products[i, j]). (With one array for both, the loop above would not be vectors.)"""
+    zero, two = products.dtype.type(0), products.dtype.type(2)
+    for i in range(products.shape[0]):
+        norm = a_norms[i]
+        for j in range(products.shape[1]):
+            products[i, j] = _larger(norm + b_norms[j] - two * products[i, j], zero)
+
+
 def squared_norms(array, out):
     """out[i] = sum_d array[i, d]^2, summed in float64."""
     for i in range(array.shape[0]):
