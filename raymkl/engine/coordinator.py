@@ -260,6 +260,11 @@ class Coordinator(OpenPool):
 
     def _settle(self, ready: list[int]) -> None:
         """Look once more, in full precision, at heads that believe they are done; they are, or go on."""
+        held = [h for h in ready if self.solvers[h].held]
+        if held:
+            parts = self._ask("apply", prove, replace(self.proof_request(held), values=False))
+            for k, h in enumerate(held):
+                self.solvers[h].renew_weights(np.sum([part[k].quadratic for part in parts], axis=0) * self.factors[h])
         if ready and not self.accurate:
             for h, (losses, s) in zip(ready, self._proofs(ready), strict=True):
                 self.solvers[h].take_proof(losses, s)
@@ -303,8 +308,10 @@ class Coordinator(OpenPool):
 
     def _review(self, heads: list[int]) -> None:
         """Choose the rows at work of heads whose proof has failed; the shards have the f of all rows that it has shown."""
-        if heads:
-            self._ask("apply", review, self.proof_request(heads))
+        for held in (True, False):
+            some = [h for h in heads if self.solvers[h].held == held]
+            if some:
+                self._ask("apply", review, self.proof_request(some), held)
         for h in heads:
             self.solvers[h].review_due = False
 
@@ -329,6 +336,7 @@ class Coordinator(OpenPool):
             if not some:
                 continue
             request = self.proof_request(some)
+            request.quadratic = not all(self.solvers[h].held for h in some)
             if not precise:
                 request.slots = self.cache.slot[request.ids]
             parts = self._ask("apply", prove, request)
@@ -338,7 +346,7 @@ class Coordinator(OpenPool):
                 )
                 allowed = SAMPLED_PART * self.solvers[h].head.tol * abs(self.solvers[h].certificate.primal)
                 if precise or abs(error) + 3.0 * np.sqrt(variance) <= allowed:
-                    found[h] = losses, quadratic * self.factors[h]
+                    found[h] = losses, quadratic * self.factors[h] if request.quadratic else self.solvers[h].s
         return [found[h] for h in heads]
 
     def _finish(self, done: list[int], active: list[int]) -> None:
@@ -400,6 +408,7 @@ class Coordinator(OpenPool):
                     scale=solver.scale,
                     stretch=solver.stretch,
                     leave=solver.leave,
+                    hold=solver.hold,
                 )
             )
         called = time.perf_counter()

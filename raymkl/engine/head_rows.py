@@ -2,6 +2,8 @@
 
     G[f][i, r] = sum_j a_j gate(j) basis_r(statistic(x_j, x_i))      for every family f and every row i at work
 
+While a head's weights are *held*, there is no G: f itself is kept, under these weights, which costs half.
+
 Rows *at work* are all rows, or those near the margin: the others would keep their dual variable anyway. They leave as it shows (`shrink`),
 and whether that was right a proof shows, from which the rows at work can be chosen anew (`proof.review`).
 """
@@ -20,8 +22,9 @@ WORTH_LEAVING = 0.85
 class HeadRows:
     """State of a head.
 
-    a : (n,) dual variables. box : see `Box`. rows : (m,) sorted numbers of the rows at work, or None for all. G : per family (m, R).
-    offset : (m,) what f differs by from the sums over G, where a proof has shown it, else None. f : (n,) of the last proof, or None.
+    a : (n,) dual variables. box : see `Box`. rows : (m,) sorted numbers of the rows at work, or None for all. G : per family (m, R), or
+    None while weights are held. offset : (m,) what f differs by from the sums over G, where a proof has shown it, else None; f itself while
+    weights are held. f : (n,) of the last proof, or None.
     """
 
     def __init__(self, head: Head, first: int, n: int, ranks: list[int]):
@@ -29,19 +32,24 @@ class HeadRows:
         self.a = np.zeros(n)
         self.box = Box(head, self.own, 1.0)
         self.f: np.ndarray | None = None
-        self.work_on(None)
+        self.work_on(None, held=False)
 
-    def work_on(self, rows: np.ndarray | None) -> None:
+    def work_on(self, rows: np.ndarray | None, held: bool) -> None:
         """Begin anew with the given rows, or with all; their sums are zero."""
-        self.rows, self.offset = rows, None
-        self.G = [np.zeros((len(self.a) if rows is None else len(rows), rank)) for rank in self.ranks]
+        m = len(self.a) if rows is None else len(rows)
+        self.rows, self.offset = rows, np.zeros(m) if held else None
+        self.G: list[np.ndarray] | None = None if held else [np.zeros((m, rank)) for rank in self.ranks]
+
+    def hold(self, f: np.ndarray) -> None:
+        """Keep f (m,) of the rows at work alone."""
+        self.G, self.offset = None, f
 
     def shrink(self, stays: np.ndarray) -> None:
         """Let rows leave. stays : (m,) mask of the rows at work."""
         if stays.sum() > WORTH_LEAVING * len(stays):
             return
         self.rows = np.flatnonzero(stays) if self.rows is None else self.rows[stays]
-        self.G = [G[stays] for G in self.G]
+        self.G = None if self.G is None else [G[stays] for G in self.G]
         self.offset = None if self.offset is None else self.offset[stays]
 
     def of(self, values: np.ndarray) -> np.ndarray:
@@ -74,7 +82,7 @@ class HeadRows:
             self.box = Box(self.head, self.own, scale)
         if stretch != 1.0:
             self.a = np.clip(self.a * stretch, self.box.lower, self.box.upper)
-            for G in self.G:
+            for G in self.G or []:
                 G *= stretch
             self.offset = None if self.offset is None else self.offset * stretch
 

@@ -12,6 +12,8 @@ move. How the weights move is the head's `WeightRule`:
                near 1; see `optim.multipliers`).
 * hold         theta stays until the SVM at this theta is solved well enough, then takes an analytic or cutting-plane step
                (wrapper: solved to full precision; cutting planes and heads that share weights: until theta is the larger part of the gap).
+* (held)       once the gap is small, the weights of a head that follows hardly move. They are held then, and shards keep f alone, which
+               costs half; accurate quadratic terms at the end show whether the weights have to move once more (`renew_weights`).
 * led          theta is that of a group of heads (see `shared_weights`), which also decides when they are done.
 
 A head with a `path` solves the same problem for one set of bounds after the other (stages), each from where the last one ended.
@@ -23,7 +25,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ..optim.certificate import Certificate, certify, intercept_candidates, intercept_from_residuals
+from ..optim.certificate import Certificate, certify, certify_held, intercept_candidates, intercept_from_residuals
 from ..optim.losses import slopes
 from ..optim.multipliers import Multipliers
 from ..optim.norms import Norm
@@ -62,6 +64,14 @@ LEAVING = 1.0
 NEAR = 0.03
 # The same in float32, where more precise statistics may be had instead.
 NARROW_PATIENCE = 25
+# Weights are held once the gap is below so many times the tolerance, and below the second number. A gap at held weights of this part of the tolerance asks for a proof; so many
+# proofs at most.
+HELD_BELOW = 300.0
+HELD_AT_MOST = 0.3
+HELD_PART = 0.9
+MOST_HELD = 6
+# Dual exponents up to which weights are held: beyond, they answer to little changes.
+LARGEST_HELD_EXPONENT = 4.0
 # Proofs of one stage after which it ends with what was proved.
 MOST_PROOFS = 20
 
@@ -78,7 +88,7 @@ class HeadSummary:
     shrink: np.ndarray
     shrink_residual: np.ndarray
     ids: np.ndarray
-    gradients: np.ndarray
+    gradients: np.ndarray | None
     quadratic: np.ndarray
     losses: np.ndarray
     offsets: np.ndarray
@@ -94,15 +104,15 @@ class HeadSummary:
         return cls(
             *sides,
             ids=np.concatenate([reply.ids for reply in replies]),
-            gradients=np.concatenate([reply.gradients for reply in replies]),
+            gradients=None if replies[0].gradients is None else np.concatenate([reply.gradients for reply in replies]),
             quadratic=np.sum([reply.quadratic for reply in replies], axis=0),
             losses=np.sum([reply.losses for reply in replies], axis=0),
             offsets=np.concatenate([np.zeros(len(reply.ids)) if reply.offsets is None else reply.offsets for reply in replies]),
         )
 
-    def gradients_of(self, ids: np.ndarray) -> np.ndarray:
-        """(len(ids), R) gradients of rows that were reported."""
-        return self.gradients[np.searchsorted(self.ids, ids)]
+    def gradients_of(self, ids: np.ndarray) -> np.ndarray | None:
+        """(len(ids), R) gradients of rows that were reported; None where shards keep f alone, which is then in the offsets."""
+        return None if self.gradients is None else self.gradients[np.searchsorted(self.ids, ids)]
 
     def offsets_of(self, ids: np.ndarray) -> np.ndarray:
         """(len(ids),) what f of these rows differs by from their gradients."""
@@ -119,6 +129,11 @@ class Step:
 
     def __getitem__(self, part: slice) -> Step:
         return Step(self.ids[part], self.delta[part], self.values[part])
+
+
+def may_hold(head: Head) -> bool:
+    """Whether a head may begin with weights that are held: it follows its weights, and they answer calmly."""
+    return head.solver == "chunking" and head.theta_step != "cutting_plane" and 1.0 <= head.norm.k <= LARGEST_HELD_EXPONENT
 
 
 class HeadSolver:
@@ -156,6 +171,9 @@ class HeadSolver:
         self.s_offset = np.zeros(len(spread))  # what a proof has shown the quadratic terms to differ by
         self.proven_s: np.ndarray | None = None  # quadratic terms of this very point, as proved
         self.review_due = False  # whether the rows at work are to be chosen anew before the next round
+        # Whether weights are held, and whether the shards are to keep f alone from the next round on.
+        self.held = self.hold = False
+        self.may_hold = head.shrinks and may_hold(head)
         self._start_stage()
 
     def _set_bounds(self) -> None:
@@ -170,6 +188,7 @@ class HeadSolver:
         self.stride, self.last_weight_gap = 1.0, np.inf
         self.done = self.ready = self.giving_up = self.going_back = False
         self.proofs, self.last_proof, self.exhausted = 0, np.inf, False
+        self.enough = HELD_PART * self.head.tol  # gap at held weights that asks for a proof
 
     @property
     def last_stage(self) -> bool:
@@ -231,16 +250,19 @@ class HeadSolver:
         self.summary = summary
         self.rounds += 1
         self.stretch = 1.0
-        s = self.spread @ summary.quadratic
-        if self.proven_s is not None:
-            self.s_offset, self.proven_s = self.proven_s - s, None
-        self.s = self._quadratic_terms(s + self.s_offset)
+        if not self.held:
+            s = self.spread @ summary.quadratic
+            if self.proven_s is not None:
+                self.s_offset, self.proven_s = self.proven_s - s, None
+            self.s = self._quadratic_terms(s + self.s_offset)
         top = summary.grow_residual.max(initial=-np.inf)
         bottom = summary.shrink_residual.min(initial=np.inf)
         self.violation = max(top - bottom, 0.0)
         self.middle = (top + bottom) / 2 if np.isfinite(top) and np.isfinite(bottom) else None
-        self._certify(summary.losses)
+        self._certify(summary.losses, proved=False)
         self.weights_moved = False
+        if self.hold:
+            self.held, self.hold = True, False
         if self.rule == "led":
             return
         if self.multipliers is not None and not self.giving_up:
@@ -261,10 +283,13 @@ class HeadSolver:
         """The part of the dual objective that is not the norm."""
         return self.head.loss.dual_value(self.a, self.head.targets, self.bounds)
 
-    def _certify(self, losses: np.ndarray) -> None:
+    def _certify(self, losses: np.ndarray, proved: bool) -> None:
         """The certificate of the present point from its losses (B,) at the candidates for b."""
         self.losses = losses
-        self.certificate = certify(self.head.norm, self.theta, self.s, self.dual_value, self.intercepts, losses)
+        if self.held and not proved:
+            self.certificate = certify_held(float(self.summary.quadratic[0]), self.dual_value, self.intercepts, losses)
+        else:
+            self.certificate = certify(self.head.norm, self.theta, self.s, self.dual_value, self.intercepts, losses)
         if self.middle is None:
             self.middle = self.certificate.intercept
         elif self.violation == 0.0:
@@ -275,7 +300,17 @@ class HeadSolver:
     def take_proof(self, losses: np.ndarray, s: np.ndarray) -> None:
         """The accurate losses (B,) and quadratic terms (E,) of the present point. What the rounds were wrong about is corrected."""
         self.proven_s, self.s = s, self._quadratic_terms(s)
-        self._certify(losses)
+        self._certify(losses, proved=True)
+
+    def renew_weights(self, s: np.ndarray) -> None:
+        """Accurate quadratic terms (E,) of a head whose weights are held: where they do not belong to these weights, the weights follow."""
+        self.s = self._quadratic_terms(s)
+        norm, primal = self.head.norm, abs(self.certificate.primal)
+        part = 0.5 * (norm.dual(self.s) - float(self.theta @ self.s)) / primal  # of the gap, due to the weights
+        if self.certificate.gap + part > self.head.tol:
+            self._update_smoothing()
+            # Half-way in logarithms: dual variables answer to weights that go all the way by as much in the other direction.
+            self.theta = norm.project(np.sqrt(self.theta * self._followed_weights())) if norm.p < 2 else self.theta
 
     def settle(self) -> None:
         """Decide on a proven certificate: the head is done, or goes on from what the proof has shown."""
@@ -283,8 +318,16 @@ class HeadSolver:
         if self.proofs == 0 or gap < self.best[0].gap:
             self.best = (self.certificate, self.a.copy(), self.theta.copy())
         self.proofs += 1
-        self.exhausted = self.stuck or self.proofs > MOST_PROOFS or (self.proofs > 2 and gap > 0.7 * self.last_proof)
+        self.exhausted = (
+            self.stuck
+            or (self.held and self.proofs > MOST_HELD)
+            or self.proofs > MOST_PROOFS
+            or (self.proofs > 2 and gap > 0.7 * self.last_proof)
+        )
         self.last_proof = gap
+        if self.held and self.exhausted and gap > self.head.tol and not self.giving_up:
+            self.held = self.may_hold = self.exhausted = False  # weights that follow are sharper
+            self.proofs, self.last_proof = 1, np.inf
         if gap <= self.head.tol or self.giving_up or self.exhausted:
             self.done = True
             return
@@ -310,7 +353,11 @@ class HeadSolver:
             self.best = (self.certificate, self.a.copy(), self.theta.copy())
 
     def _decide(self) -> None:
-        if self.certificate.gap <= self.head.tol:
+        if self.held:
+            self.ready = self.certificate.gap <= self.enough or self.stuck
+        elif self.may_hold and self.certificate.gap > self.head.tol:
+            self.hold = self.head.norm.p == 2 or self.certificate.gap <= min(HELD_BELOW * self.head.tol, HELD_AT_MOST)
+        elif self.certificate.gap <= self.head.tol:
             polishing = self.rule == "follow" and self.n_active <= POLISH_ROWS and self.polish_left > 0
             if polishing and self.violation > self._polished:
                 # Rounds that no longer shrink the violation have met round-off.
@@ -319,7 +366,7 @@ class HeadSolver:
             else:
                 self.ready = True
         over = self.rounds - self.first_round >= self.head.max_rounds or self.certificate.dual > self.head.ceiling
-        self.giving_up = self.giving_up or over or self.stuck
+        self.giving_up = self.giving_up or over or (self.stuck and not self.held)
         if self.giving_up:
             # What is reported is the best point; the shards go back to it first.
             self.going_back = not self.going_back and self.best[0].gap < 0.99 * self.certificate.gap
@@ -454,9 +501,28 @@ class HeadSolver:
         if len(ids) == 0:
             return Step()
         self.working_set = ids
-        x, violation = self.a[ids], self.violation
-        gradients, linear = self.summary.gradients_of(ids), self.linear[ids] - self.summary.offsets_of(ids)
-        whole = len(ids) == self.n_active
+        x = self.a[ids]
+        linear = self.linear[ids] - self.summary.offsets_of(ids)
+        residual = self._move_held(ids, block, linear) if self.held else self._follow(ids, block, linear)
+        self._place_intercepts(ids, residual)
+        moved = self.a[ids]
+        changed = moved != x
+        return Step(ids[changed], (moved - x)[changed], moved[changed])
+
+    def _move_held(self, ids: np.ndarray, block: WorkingBlock, linear: np.ndarray) -> np.ndarray:
+        """Move the variables of a working set while weights are held; returns the residuals (q,) after it. linear : (q,) without f."""
+        gradients = self.summary.gradients_of(ids)
+        residual = linear if gradients is None else linear - gradients @ self.combination
+        Q = block.hessian(self.combination, None, None)
+        x, lower, upper = self.a[ids], self.lower[ids], self.upper[ids]
+        tolerance = max(INNER * self.violation, 1e-14)
+        solution, _ = solve(Q, residual, x, lower, upper, tolerance, max_steps=200 * len(ids) + 20_000, kink=self.head.loss.kink)
+        self.a[ids] = solution
+        return residual - Q @ (solution - x)
+
+    def _follow(self, ids: np.ndarray, block: WorkingBlock, linear: np.ndarray) -> np.ndarray:
+        """Move the variables of a working set, and the weights with them; returns the residuals (q,) after it. linear : (q,), corrected."""
+        gradients, violation, whole = self.summary.gradients_of(ids), self.violation, len(ids) == self.n_active
         settled = self.rule != "follow" or self.head.norm.p == 2 or self.used.sum() == 1
         # All rows at once: the answer, if no weights follow it. After them a precise one would have to be found anew.
         precision = WHOLE if whole and settled else INNER
@@ -467,10 +533,7 @@ class HeadSolver:
             violation, gap = self._within(ids, residual)
             if violation <= self._polished or violation > 0.5 * before or (gap <= 0.5 * self.head.tol and self.n_active > POLISH_ROWS):
                 break
-        self._place_intercepts(ids, residual)
-        moved = self.a[ids]
-        changed = moved != x
-        return Step(ids[changed], (moved - x)[changed], moved[changed])
+        return residual
 
     def _move(self, ids: np.ndarray, block: WorkingBlock, linear: np.ndarray, gradients: np.ndarray, tolerance: float) -> np.ndarray:
         """Move the variables of a working set once, and the weights with them; returns the change (q, R) of its gradients.

@@ -29,7 +29,8 @@ class Head:
     watch : (k,) ids of rows whose f is wanted at the end of every stage of the path, e.g. the masked ones: held-out predictions.
     group : heads with the same group share one set of weights (quadratic terms summed over them); None stands alone.
     every_row : keep sums for every row, because something else than the rounds reads them.
-    shrinks : whether rows far from the margin may leave the rounds (see `head_rows`); set by the coordinator.
+    shrinks : whether rows far from the margin may leave the rounds, and f alone may be kept while weights are held (see `head_rows`); set
+    by the coordinator.
     """
 
     targets: np.ndarray
@@ -105,6 +106,7 @@ class HeadRequest:
     watch : ids whose gradients are wanted back. count : violators wanted per side. spaced : pick them evenly, not by violation.
     scale : factor of the head's bounds in this stage of its path. stretch : what all dual variables are multiplied by first.
     leave : (intercept, band): rows that are further than the band from moving their dual variable leave the rounds; None: none leave.
+    hold : whether f alone is to be kept after this round.
     """
 
     head: int
@@ -120,6 +122,7 @@ class HeadRequest:
     scale: float = 1.0
     stretch: float = 1.0
     leave: tuple[float, float] | None = None
+    hold: bool = False
 
 
 @dataclass
@@ -145,7 +148,8 @@ class HeadReply:
 
     grow, shrink : ids of the worst violators of both sides with their residuals. ids, gradients : rows whose per-function
     gradients (k, R) are returned, gates applied. quadratic : (R,) partial sum_i a_i g_i. losses : (B,) partial losses. offsets : (k,)
-    what f of the rows in `ids` differs by from their gradients, where a proof has shown it (see `proof`).
+    what f of the rows in `ids` differs by from their gradients, where a proof has shown it (see `proof`). While weights are held,
+    gradients is None, offsets are f, and quadratic (1,) is partial sum_i a_i f_i.
     """
 
     head: int
@@ -154,7 +158,7 @@ class HeadReply:
     shrink: np.ndarray
     shrink_residual: np.ndarray
     ids: np.ndarray
-    gradients: np.ndarray
+    gradients: np.ndarray | None
     quadratic: np.ndarray
     losses: np.ndarray
     offsets: np.ndarray | None = None

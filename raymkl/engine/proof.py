@@ -63,7 +63,7 @@ class HeadProof:
 class ProofRequest:
     """Points to look at. ids : (K,) sorted support rows of all heads. rows : their features. bounds : of every statistic.
 
-    slots : (K,) where cached statistics may be used, else None.
+    slots : (K,) where cached statistics may be used, else None. values, quadratic : which of f and the quadratic terms are wanted.
     """
 
     ids: np.ndarray
@@ -71,6 +71,8 @@ class ProofRequest:
     bounds: list[float]
     heads: list[HeadProof] = field(default_factory=list)
     slots: np.ndarray | None = None
+    values: bool = True
+    quadratic: bool = True
 
 
 @dataclass
@@ -95,9 +97,14 @@ def is_accurate(problem: Problem, statistic: Any, basis: Any) -> bool:
 
 def prove(shard: Shard, request: ProofRequest) -> list[Proof]:
     """This shard's part of the proofs; what f differs by from the shard's sums is kept as the offset of the head."""
-    families = [f for f in range(len(shard.bases)) if not is_accurate(shard.problem, shard.problem.families[f].statistic, shard.bases[f])]
+    held = any(shard.heads[part.head].G is None for part in request.heads)
+    families = [
+        f
+        for f, (family, basis) in enumerate(zip(shard.problem.families, shard.bases, strict=True))
+        if held or not is_accurate(shard.problem, family.statistic, basis)
+    ]
     sums = {f: accurate_sums(shard.problem.families[f], request.bounds[shard.family_statistic[f]]) for f in families}
-    points = [_Point(shard, part, request.ids, sums) for part in request.heads]
+    points = [_Point(shard, part, request, sums) for part in request.heads]
     columns = Columns(request.ids, request.rows, request.slots)
     sweep(shard, columns, sums, points)
     proofs = [point.proof() for point in points]
@@ -157,8 +164,9 @@ class _Mask:
 class _Point:
     """A point of one head, as one shard sees it."""
 
-    def __init__(self, shard: Shard, part: HeadProof, ids: np.ndarray, sums: dict[int, AccurateSums]):
+    def __init__(self, shard: Shard, part: HeadProof, request: ProofRequest, sums: dict[int, AccurateSums]):
         self.shard, self.part, self.sums = shard, part, sums
+        self.wants_values, self.wants_quadratic, ids = request.values, request.quadratic, request.ids
         self.f = np.zeros(shard.n)
         right = np.zeros(len(ids))
         right[part.places] = part.values
@@ -178,7 +186,10 @@ class _Point:
 
     def add(self, f: int, moments: np.ndarray, stat: np.ndarray, rows: slice, columns: slice) -> None:
         """Take the pairs of a block into the decision values and into the moments of the quadratic terms."""
-        self.add_values(f, stat, rows, columns, self.f[rows])
+        if self.wants_values:
+            self.add_values(f, stat, rows, columns, self.f[rows])
+        if not self.wants_quadratic:
+            return
         left, right = self.left[f][rows], self.right[f][columns]
         mine, some = np.flatnonzero(left), np.flatnonzero(right)
         if len(mine) and len(some):
@@ -216,27 +227,32 @@ class _Point:
     def proof(self) -> Proof:
         shard, part = self.shard, self.part
         state, quadratic = shard.heads[part.head], np.zeros(shard.problem.n_entries)
-        known, rough, at = np.zeros(shard.n), 0.0, 0
+        known, rough = np.zeros(shard.n), np.zeros(1)
         for f, (family, basis) in enumerate(zip(shard.problem.families, shard.bases, strict=True)):
+            if f in self.sums and self.wants_quadratic:
+                quadratic[family.members] = self.sums[f].total(self.totals[f])
+            if state.G is None:
+                continue
             gate = 1.0 if family.gate == NO_GATE else state.of(shard.gates[:, family.gate])
-            values = gate * (state.G[f] @ part.combination[at : at + basis.rank])
-            at += basis.rank
+            values = gate * (state.G[f] @ part.combination[shard.functions[f]])
             if f in self.sums:
                 rough = rough + values
-                quadratic[family.members] = self.sums[f].total(self.totals[f])
             else:
                 known += values
                 quadratic[family.members] = basis.coefficients @ ((gate * state.a) @ state.G[f])
+        if not self.wants_values:
+            return Proof(np.zeros(len(part.intercepts)), quadratic)
         if self.sums:
             state.f = known + self.f
             state.offset = state.of(self.f) - rough
         return Proof(state.losses(known + self.f, part.intercepts, every_row=True), quadratic)
 
 
-def review(shard: Shard, request: ProofRequest) -> None:
+def review(shard: Shard, request: ProofRequest, held: bool) -> None:
     """Choose the rows at work anew, where a proof has shown violators among those that had left, and make their sums.
 
     At work are all rows with a dual variable other than zero, all violators, and half as many of those that come nearest to being one.
+    held : whether f alone is kept for them.
     """
     for part in request.heads:
         state = shard.heads[part.head]
@@ -244,11 +260,9 @@ def review(shard: Shard, request: ProofRequest) -> None:
         needed = (state.a != 0) | (reach > 0)
         count = max(int(1.5 * needed.sum()), FEWEST_AT_WORK)
         nearest = np.argsort(np.where(needed, -np.inf, -reach), kind="stable")[:count]
-        state.work_on(np.sort(nearest[reach[nearest] > -np.inf]))
-        shard.add_light(request.ids, request.rows, {part.head: (request.ids[part.places], part.values)})
-        rough, at = 0.0, 0
-        for family, basis, G in zip(shard.problem.families, shard.bases, state.G, strict=True):
-            gate = 1.0 if family.gate == NO_GATE else state.of(shard.gates[:, family.gate])
-            rough = rough + gate * (G @ part.combination[at : at + basis.rank])
-            at += basis.rank
-        state.offset = state.of(state.f) - rough
+        state.work_on(np.sort(nearest[reach[nearest] > -np.inf]), held)
+        if held:
+            state.offset = state.of(state.f)
+            continue
+        shard.add_light(request.ids, request.rows, {part.head: (request.ids[part.places], part.values)}, {})
+        state.offset = state.of(state.f) - shard.sums(state, part.combination)[0]

@@ -52,7 +52,7 @@ def bring_up_to_date(coordinator: Coordinator, shard: int) -> None:
             ids = used[start : start + at_once]
             values = {h: solver.a[ids] for h, solver in solvers.items() if np.any(solver.a[ids])}
             ask("rebuild", ids, coordinator.rows_of(ids) if coordinator.compared else {}, values)
-        corrected = [h for h, solver in solvers.items() if solver.proofs]
+        corrected = [h for h, solver in solvers.items() if solver.proofs or solver.held]
         if corrected and not coordinator.accurate:  # what a proof had shown is gone with the lost shard
             ask("apply", prove, coordinator.proof_request(corrected))
     cached = coordinator.cache.columns if coordinator.cached else NO_IDS

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from ..kernels.store import StoreRows
 from ..optim.losses import slopes
 from ..optim.working_set import evenly_spaced, violators
 from .head_rows import HeadRows
-from .light_blocks import LightSum, add_columns
+from .light_blocks import HeldSum, LightSum, add_columns
 from .messages import Head, HeadReply, HeadRequest, Problem, RoundReply, RoundRequest
 from .parallel import RowThreads
 from .rows import from_block, take
@@ -116,6 +117,8 @@ class Shard:
     def open(self, bases: list[Basis], capacity: int) -> None:
         """Take the bases of the families and reserve a cache of `capacity` columns (memory is touched only when used)."""
         self.bases = bases
+        edges = np.cumsum([0, *(basis.rank for basis in bases)]).tolist()
+        self.functions = [slice(*ends) for ends in pairwise(edges)]  # places of every family's functions among all
         self.cache = [
             s.empty_block(capacity, self.n, self.problem.cell_dtype(s)) if self.problem.is_cached(s) else None for s in self.statistics
         ]
@@ -146,7 +149,8 @@ class Shard:
         self._enter(request)
         for part in request.heads:
             self._change(part)
-        self.add_light(request.columns, request.column_rows, {part.head: (part.columns, part.delta) for part in request.heads})
+        changes = {part.head: (part.columns, part.delta) for part in request.heads}
+        self.add_light(request.columns, request.column_rows, changes, {part.head: part.combination for part in request.heads})
         replies = [self._reply(part) for part in request.heads]
         self.stacks.forget()
         wanted = [np.concatenate([reply.grow, reply.shrink]) for reply in replies]
@@ -227,10 +231,11 @@ class Shard:
         live = np.flatnonzero(weights)
         return weights[live], live
 
-    def add_light(self, ids: np.ndarray, features: dict, changes: dict[int, tuple[np.ndarray, np.ndarray]]) -> None:
+    def add_light(self, ids: np.ndarray, features: dict, changes: dict[int, tuple[np.ndarray, np.ndarray]], combinations: dict) -> None:
         """Add the part of some columns to the sums over light statistics.
 
-        ids : (k,) sorted. features : of these rows. changes : columns and what they weigh, by head.
+        ids : (k,) sorted. features : of these rows. changes, combinations : by head, columns and what they weigh, and the weights (R,) of
+        the basis functions, for heads whose weights are held.
         """
         if len(ids) == 0:
             return
@@ -242,31 +247,47 @@ class Shard:
                 continue
             columns = statistic.prepare(features, self.problem.dtype_of(statistic), self.centers)
             for heads in together.values():
-                sums = []
+                sums: list = []
                 for f in (f for f, place in enumerate(self.family_statistic) if place == s):
                     for h in heads:
                         weights, live = self._gated(f, *changes[h])
                         if len(weights):
                             places = np.searchsorted(ids, changes[h][0][live])
-                            sums.append(LightSum(self.bases[f], places, np.array(weights), self.heads[h].G[f]))
+                            sums.append(self._light_sum(f, self.heads[h], len(ids), places, weights, combinations.get(h)))
                 if sums:
                     add_columns(self, s, columns, ids, self.heads[heads[0]].rows, sums)
 
-    def _reply(self, part: HeadRequest) -> HeadReply:
-        state = self.heads[part.head]
-        a, box = state.of(state.a), state.box
+    def _light_sum(self, f: int, state: HeadRows, n_columns: int, places: np.ndarray, weights: np.ndarray, combination: Any) -> Any:
+        """The sum of a family that some columns (at `places`) are added to."""
+        if state.G is not None:
+            return LightSum(self.bases[f], places, np.array(weights), state.G[f])
+        of_all = np.zeros(n_columns)
+        of_all[places] = weights
+        gate = self.problem.families[f].gate
+        function = self.bases[f].function(combination[self.functions[f]])
+        return HeldSum(function, of_all, None if gate == NO_GATE else state.of(self.gates[:, gate]), state.offset)
+
+    def sums(self, state: HeadRows, combination: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """f (m,) of the rows at work as G has it, and what it leaves of quadratic terms: (R,), or (1,) where weights are held."""
+        a = state.of(state.a)
+        if state.G is None:
+            return state.offset.copy(), np.array([a @ state.offset])
         f_values = np.zeros(len(a)) if state.offset is None else state.offset.copy()
         quadratic = []
-        at = 0
-        for family, basis, G in zip(self.problem.families, self.bases, state.G, strict=True):
-            values = G @ part.combination[at : at + basis.rank]
+        for f, (family, G) in enumerate(zip(self.problem.families, state.G, strict=True)):
+            values = G @ combination[self.functions[f]]
             gated = a
             if family.gate != NO_GATE:
                 gate = state.of(self.gates[:, family.gate])
                 values, gated = gate * values, gate * a
             f_values += values
             quadratic.append(gated @ G)
-            at += basis.rank
+        return f_values, np.concatenate(quadratic)
+
+    def _reply(self, part: HeadRequest) -> HeadReply:
+        state = self.heads[part.head]
+        a, box = state.of(state.a), state.box
+        f_values, quadratic = self.sums(state, part.combination)
         residual = slopes(state.of(box.linear) - f_values, a, state.head.loss.kink)
         lower, upper = state.of(box.lower), state.of(box.upper)
         if part.spaced:  # this shard's share, or all rows would come from the first shard: they are alike
@@ -283,14 +304,16 @@ class Shard:
             pick[1] + self.first,
             residual[1][chosen[1]],
             local + self.first,
-            self._gradients(state, local),
-            np.concatenate(quadratic),
+            None if state.G is None else self._gradients(state, local),
+            quadratic,
             state.losses(f_values, part.intercepts),
             None if state.offset is None else state.offset[state.places(local)],
         )
-        if part.leave is not None:
-            level, band = part.leave
-            state.shrink((a != 0) | (state.reach(f_values, level) > -band))
+        stays = None if part.leave is None else (a != 0) | (state.reach(f_values, part.leave[0]) > -part.leave[1])
+        if part.hold:
+            state.hold(f_values)
+        if stays is not None:
+            state.shrink(stays)
         return reply
 
     def _gradients(self, state: HeadRows, local: np.ndarray) -> np.ndarray:
@@ -319,7 +342,8 @@ class Shard:
     def rebuild(self, ids: np.ndarray, rows: dict, values: dict[int, np.ndarray]) -> None:
         """Add the part of some columns to the gradients. ids : (k,). rows : their features. values : (k,) dual variables by head."""
         request = RoundRequest(0, ids, np.arange(len(ids)), rows)
-        self.add_light(ids, rows, {h: (ids[used], a[used]) for h, a in values.items() if len(used := np.flatnonzero(a))})
+        values = {h: a for h, a in values.items() if self.heads[h].G is not None}  # what is held a proof brings back
+        self.add_light(ids, rows, {h: (ids[used], a[used]) for h, a in values.items() if len(used := np.flatnonzero(a))}, {})
         blocks = []
         for s, statistic in enumerate(self.statistics):
             if statistic in self.problem.light:
@@ -367,7 +391,7 @@ class Shard:
         for h, combination, ids in wanted:
             own = ids[(ids >= self.first) & (ids < self.first + self.n)] - self.first
             state = self.heads[h]
-            if state.rows is not None:  # of rows that are not at work there are no sums, but a proof
+            if state.rows is not None or state.G is None:  # of rows that are not at work there are no sums, but a proof
                 found.append(state.f[own])
                 continue
             values = self._gradients(state, own) @ combination

@@ -156,7 +156,7 @@ def finish_squared_distances(products, a_norms, b_norms, target, slots, first):
 
 
 def squares_in_place(products, a_norms, b_norms):
-    """products[i, j] = max(0, a_norms[i] + b_norms[j] - 2 products[i, j]). (With one array for both, the loop above would not be vectors.)"""
+    """products[i, j] = max(0, a_norms[i] + b_norms[j] - 2 products[i, j]). (The loop above cannot be vectors when both are one array.)"""
     zero, two = products.dtype.type(0), products.dtype.type(2)
     for i in range(products.shape[0]):
         norm = a_norms[i]

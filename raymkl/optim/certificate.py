@@ -51,6 +51,17 @@ def certify(norm: Norm, theta: np.ndarray, s: np.ndarray, dual_value: float, int
     )
 
 
+def certify_held(at_weights: float, dual_value: float, intercepts: np.ndarray, losses: np.ndarray) -> Certificate:
+    """What is known of a point while its weights are held: the certificate of the SVM at these weights. The weights' own part of the gap is
+    not known; it is that of the certificate above.
+
+    at_weights : sum_m theta_m s_m. The rest is as above.
+    """
+    best = int(np.argmin(losses))
+    primal, dual = 0.5 * at_weights + float(losses[best]), dual_value - 0.5 * at_weights
+    return Certificate(primal, dual, (primal - dual) / max(abs(primal), 1e-300), float(intercepts[best]), primal - dual, 0.0)
+
+
 def intercept_candidates(center: float, width: float, extra: tuple = ()) -> np.ndarray:
     """Candidates for b: dense near `center`, reaching `width` to both sides, and `extra` ones."""
     offsets = np.concatenate([[0.0], np.geomspace(1e-3, 1.0, 8)])
