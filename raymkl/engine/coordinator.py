@@ -226,11 +226,13 @@ class Coordinator(OpenPool):
         factors = self._scales(heads, masks, diagonal)
         diagonal = np.abs(diagonal) / np.maximum(masks.sum(axis=1), 1)[:, None]
         error = self._round_off(diagonal)
-        patience = NARROW_PATIENCE if self.problem.may_widen else PATIENCE
         self._ask("add_heads", dict(chosen))
         groups: dict[int, list[int]] = {}
         for k, (h, head) in enumerate(chosen):
             spread = self.spread * factors[k][:, None]
+            # Held weights may stand still for long between two steps.
+            steady = self.problem.may_widen and head.solver == "chunking" and head.theta_step != "cutting_plane"
+            patience = NARROW_PATIENCE if steady else PATIENCE
             self.solvers[h] = HeadSolver(head, spread, self.plan.working_set, self.plan.new, factors[k] * error[k], patience)
             self.factors[h], self.diagonals[h], self.steps[h] = factors[k], diagonal[k], Step()
             self.results.setdefault(h, [])
