@@ -43,12 +43,13 @@ class HeldSum:
     gate: np.ndarray | None
     out: np.ndarray
 
-    def add(self, block: np.ndarray, some: slice, rows: slice) -> None:
+    def add(self, block: np.ndarray, some: slice, rows: slice, room: np.ndarray) -> None:
+        """Add a block. room : memory for values of all its pairs."""
         weights = self.weights[some]
         used = np.flatnonzero(weights)
         if len(used) < len(weights):
             block, weights = np.ascontiguousarray(block[used]), weights[used]
-        values = np.empty(block.shape)
+        values = room[: block.size].reshape(block.shape)
         self.function(block, values)
         found = weights @ values
         self.out[rows] += found if self.gate is None else found * self.gate[rows]
@@ -87,7 +88,8 @@ class _Blocks:
             self.parts.append((some, columns.take(some), local[some], wanted))
 
     def __call__(self, start: int, stop: int) -> None:
-        memory = np.empty(BLOCK_ROWS * BLOCK_COLUMNS, self.dtype)
+        # Fresh memory for every block would cost as much as the block.
+        memory, room = np.empty(BLOCK_ROWS * BLOCK_COLUMNS, self.dtype), np.empty(BLOCK_ROWS * BLOCK_COLUMNS if self.held else 0)
         for portion in range(start, stop):
             rows = slice(portion * BLOCK_ROWS, min((portion + 1) * BLOCK_ROWS, len(self.own)))
             own, width = self.own.take(rows), rows.stop - rows.start
@@ -98,6 +100,6 @@ class _Blocks:
                 if len(mine):  # the statistic of a row with itself is known exactly
                     block[mine, local[mine] - rows.start] = self.statistic.diagonal(columns.take(mine))
                 for held in self.held:
-                    held.add(block, some, rows)
+                    held.add(block, some, rows, room)
                 for one in wanted:
                     one.basis.accumulate(block, one.places, one.weights, one.out[rows], 0, width)

@@ -153,7 +153,7 @@ class _Mask:
         self.left, self.right, self.sums = left, right, sums
         self.totals = {f: family_sums.moments() for f, family_sums in sums.items()}
 
-    def add(self, f: int, moments: np.ndarray, stat: np.ndarray, rows: slice, columns: slice) -> None:
+    def add(self, f: int, moments: np.ndarray, stat: np.ndarray, rows: slice, columns: slice, room: np.ndarray) -> None:
         left, right = self.left[rows], self.right[columns]
         some, mine = np.flatnonzero(right), np.flatnonzero(left)
         if len(some) < len(right) or len(mine) < len(left):
@@ -184,10 +184,10 @@ class _Point:
             self.functions[f] = family_sums.function(part.weights[family.members])
             self.totals[f] = family_sums.moments()
 
-    def add(self, f: int, moments: np.ndarray, stat: np.ndarray, rows: slice, columns: slice) -> None:
+    def add(self, f: int, moments: np.ndarray, stat: np.ndarray, rows: slice, columns: slice, room: np.ndarray) -> None:
         """Take the pairs of a block into the decision values and into the moments of the quadratic terms."""
         if self.wants_values:
-            self.add_values(f, stat, rows, columns, self.f[rows])
+            self.add_values(f, stat, rows, columns, self.f[rows], room)
         if not self.wants_quadratic:
             return
         left, right = self.left[f][rows], self.right[f][columns]
@@ -195,14 +195,14 @@ class _Point:
         if len(mine) and len(some):
             self.sums[f].add(moments, np.ascontiguousarray(stat[np.ix_(mine, some)]), left[mine], right[some])
 
-    def add_values(self, f: int, stat: np.ndarray, rows: slice | np.ndarray, columns: slice, out: np.ndarray) -> None:
+    def add_values(self, f: int, stat: np.ndarray, rows: slice | np.ndarray, columns: slice, out: np.ndarray, room: np.ndarray) -> None:
         """Add the part of a block to decision values (rows,)."""
         right = self.right[f][columns]
         some = np.flatnonzero(right)  # support rows of other heads, or outside a gate, are not evaluated
         if len(some) < 0.7 * len(right):
             stat, right = np.ascontiguousarray(stat[:, some]), right[some]
         values, gate = np.zeros(len(stat)), self.shard.problem.families[f].gate
-        self.functions[f](stat, right, values)
+        self.functions[f](stat, right, values, room)
         out += values if gate == NO_GATE else values * self.shard.gates[rows, gate]
 
     def sampled_error(self, columns: Columns) -> tuple[float, float]:

@@ -35,7 +35,7 @@ class Columns:
 def sweep(shard: Shard, columns: Columns, sums: dict[int, AccurateSums], points: list) -> None:
     """Let every point take what it wants of all pairs.
 
-    sums : of the families that are wanted. A point has `add(f, moments, stat, rows, columns)` and, by family, `totals` of its moments.
+    sums : of the wanted families. A point has `add(f, moments, stat, rows, columns, room)` and, by family, `totals` of its moments.
     """
     for s in sorted({shard.family_statistic[f] for f in sums}):
         families = [f for f in sums if shard.family_statistic[f] == s]
@@ -44,13 +44,13 @@ def sweep(shard: Shard, columns: Columns, sums: dict[int, AccurateSums], points:
 
         def work(start: int, stop: int, source=source, families=families, moments=moments) -> None:
             mine = moments.setdefault(start, [[sums[f].moments() for f in families] for _ in points])
-            memory = np.empty(BLOCK_ROWS * BLOCK_COLUMNS)
+            memory, room = np.empty((2, BLOCK_ROWS * BLOCK_COLUMNS))
             for portion in range(start, stop):
                 rows = slice(portion * BLOCK_ROWS, min((portion + 1) * BLOCK_ROWS, shard.n))
                 for some, stat in source.blocks(rows, memory):
                     for point, own_moments in zip(points, mine, strict=True):
                         for f, moment in zip(families, own_moments, strict=True):
-                            point.add(f, moment, stat, rows, some)
+                            point.add(f, moment, stat, rows, some, room)
 
         shard.threads.split(-(-shard.n // BLOCK_ROWS), work)
         for start in sorted(moments):
@@ -110,10 +110,10 @@ class _CachedBlocks:
 
 def precise_values(shard: Shard, columns: Columns, sums: dict[int, AccurateSums], point: Any, rows: np.ndarray) -> np.ndarray:
     """(k,) decision values of some own rows in full precision, of the families in `sums`. point : has `add_values`."""
-    values, memory = np.zeros(len(rows)), np.empty(max(len(rows), 1) * BLOCK_COLUMNS)
+    values, (memory, room) = np.zeros(len(rows)), np.empty((2, max(len(rows), 1) * BLOCK_COLUMNS))
     for s in sorted({shard.family_statistic[f] for f in sums}):
         source = _PreciseBlocks(shard, s, columns)
         for some, stat in source.blocks(rows, memory):
             for f in (f for f in sums if shard.family_statistic[f] == s):
-                point.add_values(f, stat, rows, some, values)
+                point.add_values(f, stat, rows, some, values, room)
     return values

@@ -51,8 +51,11 @@ def accurate_sums(family: Family, bound: float) -> AccurateSums:
 class AccurateSums:
     """Sums over blocks of float64 statistics `stat` (rows, columns), for the M kernels of a family."""
 
-    def function(self, weights: np.ndarray) -> Callable[[np.ndarray, np.ndarray, np.ndarray], None]:
-        """add(stat, right, out): out[i] += sum_j right[j] sum_m weights[m] k_m(stat[i, j]). weights : (M,)."""
+    def function(self, weights: np.ndarray) -> Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], None]:
+        """add(stat, right, out, room): out[i] += sum_j right[j] sum_m weights[m] k_m(stat[i, j]). weights : (M,).
+
+        room : memory for as many numbers as stat has; fresh memory for every block would cost as much as the block.
+        """
         raise TypeError(f"{type(self).__name__} has no function")
 
     def moments(self) -> np.ndarray:
@@ -97,8 +100,8 @@ class CellSums(AccurateSums):
                 values += weight * profile(self.points)
         table = np.ascontiguousarray((values @ TO_CUBICS.T).reshape(-1, 4))
 
-        def add(stat: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
-            found = np.empty(stat.shape)
+        def add(stat: np.ndarray, right: np.ndarray, out: np.ndarray, room: np.ndarray) -> None:
+            found = room[: stat.size].reshape(stat.shape)
             look_up(stat, table, 52 - FINE_CELL_BITS, self.cells.origin, found, 0, len(stat))
             out += found @ right
 
@@ -128,15 +131,13 @@ class PowerSums(AccurateSums):
     def function(self, weights):
         coefficients = weights @ self.powers
 
-        def add(stat: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
-            power, out_of_ones = right, float(right.sum())
-            out += coefficients[0] * out_of_ones
-            values = None
-            for coefficient in coefficients[:0:-1]:  # Horner's rule, t * (c_1 + t * (c_2 + ...))
-                values = np.full_like(stat, coefficient) if values is None else values + coefficient
+        def add(stat: np.ndarray, right: np.ndarray, out: np.ndarray, room: np.ndarray) -> None:
+            values = room[: stat.size].reshape(stat.shape)
+            values[:] = coefficients[-1]
+            for coefficient in coefficients[-2::-1]:  # Horner's rule
                 values *= stat
-            if values is not None:
-                out += values @ power
+                values += coefficient
+            out += values @ right
 
         return add
 
@@ -163,7 +164,7 @@ class FormulaSums(AccurateSums):
     def function(self, weights):
         used = [(weight, profile) for weight, profile in zip(weights, self.profiles, strict=True) if weight != 0]
 
-        def add(stat: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
+        def add(stat: np.ndarray, right: np.ndarray, out: np.ndarray, room: np.ndarray) -> None:
             for weight, profile in used:
                 out += weight * (profile(stat) @ right)
 
