@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .shard import Shard
 
 # Rows and columns of a block.
-BLOCK_ROWS = 512
+BLOCK_ROWS = 2048
 BLOCK_COLUMNS = 256
 
 
@@ -89,7 +89,8 @@ class _Blocks:
 
     def __call__(self, start: int, stop: int) -> None:
         # Fresh memory for every block would cost as much as the block.
-        memory, room = np.empty(BLOCK_ROWS * BLOCK_COLUMNS, self.dtype), np.empty(BLOCK_ROWS * BLOCK_COLUMNS if self.held else 0)
+        size = min(BLOCK_ROWS, len(self.own)) * max(len(part[1]) for part in self.parts)
+        memory, room = np.empty(size, self.dtype), np.empty(size if self.held else 0)
         for portion in range(start, stop):
             rows = slice(portion * BLOCK_ROWS, min((portion + 1) * BLOCK_ROWS, len(self.own)))
             own, width = self.own.take(rows), rows.stop - rows.start

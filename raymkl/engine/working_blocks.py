@@ -19,7 +19,7 @@ from .messages import Problem
 from .parallel import RowThreads
 
 # Rows of a Hessian that are finished at a time, while they are in the processor's cache.
-HESSIAN_ROWS = 32
+HESSIAN_ROWS = 128
 # The square that several heads share takes at most this much memory; so do the blocks of many heads together.
 SQUARE_BYTES = 256 * 2**20
 # New rows of the square that are computed at a time.
