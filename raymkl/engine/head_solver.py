@@ -40,7 +40,7 @@ LARGEST_FOLLOWED_EXPONENT = 64.0
 # The wrapper solves each SVM to this part of the tolerance.
 FULL_PRECISION = 0.1
 # Sub-problems are solved to this part of the current violation.
-INNER = 0.03
+INNER = 0.05
 # And to this part, if that solves the whole problem.
 WHOLE = 1e-3
 # Heads with at most this many rows are solved on to this violation, which costs milliseconds.

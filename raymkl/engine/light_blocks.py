@@ -67,7 +67,7 @@ def add_columns(shard: Shard, s: int, columns: Any, ids: np.ndarray, rows: np.nd
         place[rows] = np.arange(len(rows))
         local = place[np.where((local >= 0) & (local < shard.n), local, shard.n)]
     blocks = _Blocks(shard.statistics[s], shard.problem.dtype_of(shard.statistics[s]), own, columns, local, sums)
-    shard.threads.split(-(-len(own) // BLOCK_ROWS), blocks, cost=float(len(ids)) * len(own))
+    shard.threads.split(-(-len(own) // BLOCK_ROWS), blocks, cost=10.0 * len(ids) * len(own))
 
 
 class _Blocks:

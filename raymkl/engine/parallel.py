@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import numpy as np
 
-# Below this many elementary steps a second thread costs more than it saves.
-WORTH_A_THREAD = 200_000
+# Below this many elementary steps (about half a millisecond) a second thread costs more than it saves.
+WORTH_A_THREAD = 5_000_000
 
 
 class RowThreads:

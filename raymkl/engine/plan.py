@@ -16,6 +16,9 @@ WORKING_SET = 1536
 # Large problems: a round costs much more in the shards than in the coordinator, so that fewer, larger rounds pay.
 LARGE_PROBLEM = 16_000
 LARGE_WORKING_SET = 2048
+# Light statistics: rounds cost little, so that a working set need not hold more than this part of the rows (but so many at least).
+LIGHT_PART = 8
+SMALLEST_LIGHT = 768
 # Strings: most rows become support vectors and hold each other back, so that few large rounds take half the time of many small ones.
 STRING_WORKING_SET = 3072
 SMALLEST_WORKING_SET = 64
@@ -60,14 +63,18 @@ def plan(
     n_shards: int,
     together: int = 1,
     strings: bool = False,
+    light: bool = False,
 ) -> MemoryPlan:
     """Plan for shards of at most `shard_rows` rows.
 
     item : bytes of the cached statistics of one pair (0: nothing is cached). rank : numbers kept per row and head, one for every basis
     function. budget : bytes per shard, or None for a share of the free memory. together : heads that must be trained at the same time;
-    others may wait for room. strings : whether kernels of strings are among them. Raises ValueError when not even one round fits.
+    others may wait for room. strings : whether kernels of strings are among them. light : whether all statistics are light. Raises
+    ValueError when not even one round fits.
     """
     size = STRING_WORKING_SET if strings else WORKING_SET if n_rows < LARGE_PROBLEM else LARGE_WORKING_SET
+    if light and n_rows > size:
+        size = min(size, max(n_rows // LIGHT_PART, SMALLEST_LIGHT))
     smallest = max(min(SMALLEST_WORKING_SET, n_rows), 2)
     size = max(min(size, n_rows), smallest)
     per_column = shard_rows * item
@@ -103,7 +110,8 @@ def plan_of(problem: Problem, bounds: list[tuple[int, int]], rank: int, n_heads:
     strings = any(statistic.reads_strings for statistic in statistics)
     if problem.depths:
         rank *= 2  # what a step changes in ready-made matrices is kept beside the gradients until they follow it
-    return plan(rows, problem.n_rows, item, rank, n_heads, budget, len(bounds), together, strings)
+    light = all(statistic in problem.light for statistic in statistics)
+    return plan(rows, problem.n_rows, item, rank, n_heads, budget, len(bounds), together, strings, light)
 
 
 def _new(size: int, n_rows: int) -> int:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from .shard import Shard
 
 # Rows and columns of a block of statistics; it stays in the processor's cache while all points look at it.
-BLOCK_ROWS = 256
-BLOCK_COLUMNS = 512
+BLOCK_ROWS = 1024
+BLOCK_COLUMNS = 256
 
 
 class Columns:
@@ -44,7 +44,7 @@ def sweep(shard: Shard, columns: Columns, sums: dict[int, AccurateSums], points:
 
         def work(start: int, stop: int, source=source, families=families, moments=moments) -> None:
             mine = moments.setdefault(start, [[sums[f].moments() for f in families] for _ in points])
-            memory, room = np.empty((2, BLOCK_ROWS * BLOCK_COLUMNS))
+            memory, room = np.empty((2, min(BLOCK_ROWS, shard.n) * BLOCK_COLUMNS))
             for portion in range(start, stop):
                 rows = slice(portion * BLOCK_ROWS, min((portion + 1) * BLOCK_ROWS, shard.n))
                 for some, stat in source.blocks(rows, memory):
@@ -52,7 +52,7 @@ def sweep(shard: Shard, columns: Columns, sums: dict[int, AccurateSums], points:
                         for f, moment in zip(families, own_moments, strict=True):
                             point.add(f, moment, stat, rows, some, room)
 
-        shard.threads.split(-(-shard.n // BLOCK_ROWS), work)
+        shard.threads.split(-(-shard.n // BLOCK_ROWS), work, cost=10.0 * shard.n * len(columns.ids))
         for start in sorted(moments):
             for point, own_moments in zip(points, moments[start], strict=True):
                 for f, moment in zip(families, own_moments, strict=True):

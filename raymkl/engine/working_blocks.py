@@ -36,6 +36,7 @@ class WorkingBlocks:
         self.places = [self.statistics.index(family.statistic) for family in problem.families]
         self.cached = any(statistic.cacheable for statistic in self.statistics)
         self.last: dict[int, tuple] = {}
+        self.rooms: dict[tuple[int, int], np.ndarray] = {}  # memory for blocks of light statistics, by head and statistic
         self.square: _Square | None = None
 
     def share(self, n_heads: int) -> None:
@@ -61,10 +62,12 @@ class WorkingBlocks:
                 blocks[s] = _Stack(self.ask_stacks, s, ids)
             elif self.square is not None:
                 blocks[s] = self.square.block(s, ids, threads)
+            elif statistic in self.problem.light:
+                blocks[s] = self._light_block(statistic, rows, h, s, threads)
             else:
                 prepared = statistic.prepare(rows, self.problem.dtype_of(statistic), self.centers)
                 blocks[s] = self._block(statistic, prepared, ids, previous, s, threads)
-        if self.square is None:
+        if self.square is None and self.problem.light != frozenset(self.statistics):
             self.last[h] = (ids, blocks)
         parts = []
         for family, basis, place in zip(self.problem.families, self.bases, self.places, strict=True):
@@ -74,6 +77,23 @@ class WorkingBlocks:
 
     def forget(self, h: int) -> None:
         self.last.pop(h, None)
+        for s in range(len(self.statistics)):
+            self.rooms.pop((h, s), None)
+
+    def _light_block(self, statistic: Any, rows: dict, h: int, s: int, threads: RowThreads) -> np.ndarray:
+        """(q, q) light statistics of a working set, computed anew in the memory of the last one: nothing is quicker to copy."""
+        prepared = statistic.prepare(rows, self.problem.dtype_of(statistic), self.centers)
+        q = len(prepared)
+        if self.rooms.get((h, s), np.empty(0)).size < q * q:
+            self.rooms[h, s] = np.empty(q * q, self.problem.dtype_of(statistic))
+        stat = self.rooms[h, s][: q * q].reshape(q, q)
+        threads.split(
+            q,
+            lambda start, stop: statistic.pairs_into(prepared.take(slice(start, stop)), prepared, stat[start:stop]),
+            cost=float(q) * q * prepared.array.shape[1],
+        )
+        np.fill_diagonal(stat, statistic.diagonal(prepared))
+        return stat
 
     def _block(self, statistic: Any, prepared: Any, ids: np.ndarray, previous: tuple | None, s: int, threads: RowThreads) -> np.ndarray:
         """(q, q) statistics of a working set; pairs that were in the previous working set are copied from there."""

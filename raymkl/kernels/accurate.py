@@ -108,7 +108,7 @@ class CellSums(AccurateSums):
         return add
 
     def moments(self):
-        return np.zeros(self.points.shape)
+        return np.zeros((2 * len(self.points), len(NODES)))  # two parts, see `wide_loops.pair_moments`
 
     def add(self, moments, stat, left, right):
         from .compiled import pair_moments
@@ -116,6 +116,7 @@ class CellSums(AccurateSums):
         pair_moments(stat, left, right, 52 - CELL_BITS, self.cells.origin, moments)
 
     def total(self, moments):
+        moments = moments[: len(self.points)] + moments[len(self.points) :]
         met = np.flatnonzero(np.any(moments != 0, axis=1))
         at_nodes, points = (moments[met] @ TO_POWERS).ravel(), self.points[met].ravel()
         return np.array([at_nodes @ profile(points) for profile in self.profiles])

@@ -83,7 +83,7 @@ _accumulate_moments = Loop(
     trial={"shift": 49, "origin": 0.5, "start": 0, "stop": 64},
     module="raymkl.kernels.wide_loops",
 )
-# moments[cell, c] += left[i] * right[j] * v(stat[i, j])^c for all pairs; moments : (cells, TERMS)
+# moments[cell, c] += left[i] * right[j] * v(stat[i, j])^c for all pairs; moments : (2 * cells, TERMS)
 pair_moments = Loop(
     "pair_moments",
     "stat:float64[2] left:float64[1] right:float64[1] shift:int64 origin:float64 moments:float64[2]=",

@@ -190,17 +190,19 @@ def accumulate_moments(stat, slots, weights, table, shift, origin, places, power
 def pair_moments(stat, left, right, shift, origin, moments):
     """moments[cell, c] += left[i] * right[j] * v(stat[i, j])^c for all pairs of a block.
 
-    stat : (rows, columns), non-negative. left : (rows,). right : (columns,). moments : (cells, TERMS), of one sum over all pairs.
+    stat : (rows, columns), non-negative. left : (rows,). right : (columns,). moments : (2 * cells, TERMS), one sum over all pairs in two
+    parts that take turns: pairs that follow each other are often in one cell, and would wait for each other.
     """
     first, mask = _bits_of(origin), (np.int64(1) << shift) - 1
-    top = (np.int64(moments.shape[0]) << shift) - 1
+    half = moments.shape[0] // 2
+    top = (np.int64(half) << shift) - 1
     two_cells = 2.0 / np.float64(np.int64(1) << shift)
     for i in range(stat.shape[0]):
         for j in range(stat.shape[1]):
             offset = _offset(stat[i, j], origin, first, top)
             v = np.float64(offset & mask) * two_cells - 1.0
             weight, square = left[i] * right[j], v * v
-            _add_powers(moments, (offset >> shift) * TERMS, weight, weight * v, square, square * square)
+            _add_powers(moments, ((offset >> shift) + (j & 1) * half) * TERMS, weight, weight * v, square, square * square)
 
 
 def _look_up_some(terms):
