@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from .families import MAX_POWER, Family
-from .tables import EXTREMES, NODES, TO_EVEN, TO_EXTREMES, TO_POWERS, cells_for, powers_to_cubics
+from .table_cache import kept
+from .tables import EXTREMES, NODES, TO_EVEN, TO_EXTREMES, TO_POWERS, cells_for, end_of, powers_to_cubics
 
 # Cells in every octave, as powers of two: for moments, and for one function.
 CELL_BITS = 4
@@ -42,7 +43,7 @@ def accurate_sums(family: Family, bound: float) -> AccurateSums:
     if all(c is not None and len(c) <= MAX_POWER + 1 for c in powers):
         return PowerSums(powers)
     if family.statistic.non_negative:
-        cells = CellSums([kernel.profile for kernel in family.kernels], bound)
+        cells = kept("accurate", family.kernels, bound, lambda: CellSums([kernel.profile for kernel in family.kernels], end_of(bound)))
         if cells.smooth:
             return cells
     return FormulaSums([kernel.profile for kernel in family.kernels])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,9 @@ from .basis import Basis, FormulaBasis
 from .tables import NotSmooth, TableBasis, WideTableBasis, end_of
 
 # Tables kept; each takes some 100 KB, those of very wide banks some MB.
-MOST_TABLES = 8
+MOST_TABLES = 16
 
-_tables: OrderedDict[Hashable, Basis] = OrderedDict()
+_tables: OrderedDict[Hashable, Any] = OrderedDict()
 _lock = threading.Lock()
 
 
@@ -30,17 +30,22 @@ def table_basis(kernels: Sequence[Kernel], bound: float, dtype: Any, coarse: boo
     Kernels that are no smooth functions of a float64 statistic are evaluated by their formulas.
     """
     wide = np.dtype(dtype) == np.float64
-    key: Hashable = (wide, coarse, end_of(bound), tuple(map(_identity, kernels)))
+    return kept(("basis", wide, coarse), kernels, bound, lambda: _made(kernels, bound, wide, coarse))
+
+
+def kept(kind: Hashable, kernels: Sequence[Kernel], bound: float, make: Callable[[], Any]) -> Any:
+    """What `make` makes of kernels and a bound, or what it made of equal ones lately. kind : tells different things apart."""
+    key: Hashable = (kind, end_of(bound), tuple(map(_identity, kernels)))
     try:
         hash(key)
     except TypeError:  # a kernel that somebody wrote, with parameters that cannot be compared
-        return _made(kernels, bound, wide, coarse)
+        return make()
     with _lock:
         found = _tables.get(key)
         if found is not None:
             _tables.move_to_end(key)
             return found
-    made = _made(kernels, bound, wide, coarse)
+    made = make()
     with _lock:
         _tables[key] = made
         while len(_tables) > MOST_TABLES:
