@@ -56,9 +56,9 @@ class MKLClassifier(ClassifierMixin, BaseMKL):
     warm_start : bool
         Continue from the last solution when the number of rows and kernels is the same (a path over C, say).
     dtype : {"auto", "float32", "float64"}
-        Of pair statistics. In float32 the kernel functions come from tables with an error below 2e-6, and the certificate is that
-        of a problem whose kernels differ by that much; in float64 the error of tables is below 1e-10. "auto" is float32, except
-        for problems so small that float64 costs little (n * n * M <= 1e6; 5e7 for p > 2, where round-off matters most).
+        Of pair statistics while training; the certificate is that of the kernels' formulas either way. "auto" is float32, and goes on in
+        float64 where float32 does not reach `tol`; problems so small that float64 costs little begin with it (n * n * M <= 1e6; 5e7 for
+        p > 2, where round-off matters most). In float32 a fit that cannot reach `tol` ends with a warning and the gap it has reached.
     exact : bool
         Evaluate kernel formulas directly instead of tables (cost grows with the number of kernels).
     random_state : None
@@ -74,7 +74,8 @@ class MKLClassifier(ClassifierMixin, BaseMKL):
     dual_coef_ : (1 or n_classes, n_support) signed dual variables. intercept_ : (1 or n_classes,).
     duality_gap_, primal_objective_, dual_objective_ : float for two classes or shared weights (of all classes together), else
         (n_classes,).
-    n_iter_ : int, rounds. converged_ : bool. history_ : list of dicts, one per round and class.
+    n_iter_ : int, rounds. converged_ : bool. history_ : list of dicts, one per round and class; their "precision" says whether primal, dual
+        and gap are "proved" (of the formulas) or those of the rounds ("float32", "float64").
     shard_failures_ : int, shards that were lost and replaced. resumed_from_ : round of the checkpoint that the fit began with, or None.
     kernels_ : the kernels that were learned over.
 
