@@ -262,13 +262,11 @@ class Coordinator(OpenPool):
 
     def _settle(self, ready: list[int]) -> None:
         """Look once more, in full precision, at heads that believe they are done; they are, or go on."""
-        held = [h for h in ready if self.solvers[h].held]
-        if held:
-            parts = self._ask("apply", prove, replace(self.proof_request(held), values=False))
-            for k, h in enumerate(held):
-                self.solvers[h].renew_weights(np.sum([part[k].quadratic for part in parts], axis=0) * self.factors[h])
         if ready and not self.accurate:
             for h, (losses, s) in zip(ready, self._proofs(ready), strict=True):
+                self.solvers[h].take_proof(losses, s)
+            moved = [h for h in ready if self.solvers[h].renew_weights()]
+            for h, (losses, s) in zip(moved, self._proofs(moved, quadratic=False) if moved else [], strict=True):
                 self.solvers[h].take_proof(losses, s)
         parties = dict.fromkeys(self.leaders.get(h, self.solvers[h]) for h in ready)
         for party in parties:
@@ -328,8 +326,8 @@ class Coordinator(OpenPool):
             request.heads.append(HeadProof(h, *point, solver.intercepts, solver.intercept))
         return request
 
-    def _proofs(self, heads: list[int]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Accurate losses (B,) and quadratic terms (E,) of the present points of some heads."""
+    def _proofs(self, heads: list[int], quadratic: bool = True) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Accurate losses (B,) and quadratic terms (E,) of the present points of some heads. quadratic : else these are known already."""
         found: dict[int, tuple] = {}
         # Large weights of vanishing quadratic terms (p > 2) ask for all the precision there is.
         rough = [h for h in heads if self.cached and self.solvers[h].head.norm.p <= 2]
@@ -337,18 +335,17 @@ class Coordinator(OpenPool):
             some = [h for h in heads if h not in found] if some is None else some
             if not some:
                 continue
-            request = self.proof_request(some)
-            request.quadratic = not all(self.solvers[h].held for h in some)
+            request = replace(self.proof_request(some), quadratic=quadratic)
             if not precise:
                 request.slots = self.cache.slot[request.ids]
             parts = self._ask("apply", prove, request)
             for k, h in enumerate(some):
-                losses, quadratic, error, variance = (
+                losses, terms, error, variance = (
                     np.sum([getattr(part[k], name) for part in parts], axis=0) for name in ("losses", "quadratic", "error", "variance")
                 )
                 allowed = SAMPLED_PART * self.solvers[h].head.tol * abs(self.solvers[h].certificate.primal)
                 if precise or abs(error) + 3.0 * np.sqrt(variance) <= allowed:
-                    found[h] = losses, quadratic * self.factors[h] if request.quadratic else self.solvers[h].s
+                    found[h] = losses, terms * self.factors[h] if quadratic else self.solvers[h].s
         return [found[h] for h in heads]
 
     def _finish(self, done: list[int], active: list[int]) -> None:

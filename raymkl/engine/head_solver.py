@@ -65,10 +65,11 @@ NEAR = 0.03
 # The same in float32, where more precise statistics may be had instead.
 NARROW_PATIENCE = 40
 # Weights are held once the gap is below so many times the tolerance, and below the second number. A gap at held weights of this part of
-# the tolerance asks for a proof; so many proofs at most.
+# the tolerance asks for a proof; if that fails, weights move whose own part of the gap is more than this part of it; so many proofs at most.
 HELD_BELOW = 300.0
 HELD_AT_MOST = 0.3
-HELD_PART = 0.9
+HELD_ENOUGH = 0.9
+HELD_PART = 0.1
 MOST_HELD = 6
 # Dual exponents up to which weights are held: beyond, they answer to little changes.
 LARGEST_HELD_EXPONENT = 4.0
@@ -188,7 +189,7 @@ class HeadSolver:
         self.stride, self.last_weight_gap = 1.0, np.inf
         self.done = self.ready = self.giving_up = self.going_back = False
         self.proofs, self.last_proof, self.exhausted = 0, np.inf, False
-        self.enough = HELD_PART * self.head.tol  # gap at held weights that asks for a proof
+        self.enough = HELD_ENOUGH * self.head.tol  # gap at held weights that asks for a proof
 
     @property
     def last_stage(self) -> bool:
@@ -302,15 +303,17 @@ class HeadSolver:
         self.proven_s, self.s = s, self._quadratic_terms(s)
         self._certify(losses, proved=True)
 
-    def renew_weights(self, s: np.ndarray) -> None:
-        """Accurate quadratic terms (E,) of a head whose weights are held: where they do not belong to these weights, the weights follow."""
-        self.s = self._quadratic_terms(s)
-        norm, primal = self.head.norm, abs(self.certificate.primal)
-        part = 0.5 * (norm.dual(self.s) - float(self.theta @ self.s)) / primal  # of the gap, due to the weights
-        if self.certificate.gap + part > self.head.tol:
-            self._update_smoothing()
-            # Half-way in logarithms: dual variables answer to weights that go all the way by as much in the other direction.
-            self.theta = norm.project(np.sqrt(self.theta * self._followed_weights())) if norm.p < 2 else self.theta
+    def renew_weights(self) -> bool:
+        """Whether weights that were held have moved, because a proof has shown that they do not belong to the quadratic terms any more."""
+        norm = self.head.norm
+        if not self.held or norm.p == 2 or self.certificate.gap <= self.head.tol:
+            return False
+        if self.certificate.weight_gap <= HELD_PART * self.head.tol * abs(self.certificate.primal):
+            return False
+        self._update_smoothing()
+        # Half-way in logarithms: dual variables answer to weights that go all the way by as much in the other direction.
+        self.theta = norm.project(np.sqrt(self.theta * self._followed_weights()))
+        return True
 
     def settle(self) -> None:
         """Decide on a proven certificate: the head is done, or goes on from what the proof has shown."""

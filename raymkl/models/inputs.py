@@ -147,11 +147,11 @@ def _first_not_finite(array: np.ndarray) -> tuple[int, ...] | None:
     step = max(1, CHECKED_BYTES * len(array) // max(array.nbytes, 1))
     for start in range(0, len(array), step):
         part = array[start : start + step]
-        if part.flags.c_contiguous:
-            with np.errstate(over="ignore", invalid="ignore"):
-                # One pass of BLAS and nothing written; a sum of squares is finite only if all are (very large ones are looked at below).
-                if np.isfinite(np.dot(part.reshape(-1), part.reshape(-1))):
-                    continue
+        with np.errstate(over="ignore", invalid="ignore"):
+            # One pass and nothing written; a sum is finite only if all are (very large ones are looked at below). Not by BLAS: its threads
+            # would go on waiting for more, for as long as a small fit takes, on a core that the fit needs.
+            if np.isfinite(np.sum(part)):
+                continue
         finite = np.isfinite(part)
         if not finite.all():
             first, *others = np.argwhere(~finite)[0].tolist()
