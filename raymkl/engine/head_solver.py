@@ -45,7 +45,7 @@ INNER = 0.05
 WHOLE = 1e-3
 # Heads with at most this many rows are solved on to this violation, which costs milliseconds.
 POLISH_ROWS = 256
-POLISHED = 1e-11
+POLISHED = 1e-9
 POLISH_ROUNDS = 60
 # Times that a working set of all rows is solved before the shards hear of it.
 MOST_REPEATS = 12
@@ -65,7 +65,8 @@ NEAR = 0.03
 # The same in float32, where more precise statistics may be had instead.
 NARROW_PATIENCE = 40
 # Weights are held once the gap is below so many times the tolerance, and below the second number. A gap at held weights of this part of
-# the tolerance asks for a proof; if that fails, weights move whose own part of the gap is more than this part of it; so many proofs at most.
+# the tolerance asks for a proof. If it fails, weights whose own part of the gap is more than this part of the tolerance move. So many
+# proofs at most.
 HELD_BELOW = 300.0
 HELD_AT_MOST = 0.3
 HELD_ENOUGH = 0.9
@@ -529,12 +530,13 @@ class HeadSolver:
         settled = self.rule != "follow" or self.head.norm.p == 2 or self.used.sum() == 1
         # All rows at once: the answer, if no weights follow it. After them a precise one would have to be found anew.
         precision = WHOLE if whole and settled else INNER
-        for _ in range(MOST_REPEATS if whole and not settled else 1):
+        for repeat in range(MOST_REPEATS if whole and not settled else 1):
             before = violation
             gradients = gradients + self._move(ids, block, linear, gradients, precision * (min(violation, 1.0) if whole else violation))
             residual = linear - gradients @ self.combination
             violation, gap = self._within(ids, residual)
-            if violation <= self._polished or violation > 0.5 * before or (gap <= 0.5 * self.head.tol and self.n_active > POLISH_ROWS):
+            near = gap <= 0.5 * self.head.tol and self.n_active > POLISH_ROWS
+            if near or violation <= self._polished or (repeat >= 2 and violation > 0.5 * before):
                 break
         return residual
 

@@ -11,8 +11,9 @@ from .messages import Problem
 from .rows import split_bounds, take
 from .shard import Shard
 
-# A shard with fewer rows than this is not worth a thread.
+# A shard with fewer rows than this is not worth a thread; one of light statistics has less to do.
 ROWS_PER_THREAD = 1_000
+LIGHT_ROWS_PER_THREAD = 2_000
 
 
 class LocalPool:
@@ -24,7 +25,8 @@ class LocalPool:
         n = problem.n_rows
         if num_shards is None:
             # Every pair of rows of ready-made matrices takes M numbers.
-            num_shards = max(1, min(os.cpu_count() or 1, n * (1 + sum(problem.depths.values())) // ROWS_PER_THREAD, n))
+            worth = LIGHT_ROWS_PER_THREAD if problem.light else ROWS_PER_THREAD
+            num_shards = max(1, min(os.cpu_count() or 1, n * (1 + sum(problem.depths.values())) // worth, n))
         self.bounds = split_bounds(n, num_shards)
         self.shards = [Shard() for _ in self.bounds]
         for shard, (first, last) in zip(self.shards, self.bounds, strict=True):
