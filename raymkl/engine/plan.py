@@ -17,8 +17,8 @@ WORKING_SET = 1536
 LARGE_PROBLEM = 16_000
 LARGE_WORKING_SET = 2048
 # Light statistics: rounds cost little, so that a working set need not hold more than this part of the rows (but so many at least).
-LIGHT_PART = 6
-SMALLEST_LIGHT = 512
+LIGHT_PART = 8
+SMALLEST_LIGHT = 640
 # Strings: most rows become support vectors and hold each other back, so that few large rounds take half the time of many small ones.
 STRING_WORKING_SET = 3072
 SMALLEST_WORKING_SET = 64
