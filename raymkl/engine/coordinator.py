@@ -311,11 +311,11 @@ class Coordinator(OpenPool):
     def proof_request(self, heads: list[int]) -> ProofRequest:
         """The present points of some heads."""
         solvers = [self.solvers[h] for h in heads]
-        ids = np.flatnonzero(np.any([solver.a != 0 for solver in solvers], axis=0))
+        ids = np.flatnonzero(np.any([solver.told != 0 for solver in solvers], axis=0))
         request = ProofRequest(ids, self.rows_of(ids) if self.compared and len(ids) else {}, self.bounds)
         for h, solver in zip(heads, solvers, strict=True):
-            places = np.flatnonzero(solver.a[ids])
-            point = (places, solver.a[ids[places]], solver.theta * self.factors[h], solver.combination)
+            places = np.flatnonzero(solver.told[ids])
+            point = (places, solver.told[ids[places]], solver.theta * self.factors[h], solver.combination)
             request.heads.append(HeadProof(h, *point, solver.intercepts, solver.intercept))
         return request
 

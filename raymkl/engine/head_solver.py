@@ -137,6 +137,7 @@ class HeadSolver:
         self._set_bounds()
         self.linear = head.loss.linear(head.targets)
         self.a = np.zeros(len(head.targets))
+        self.before_step: np.ndarray | None = None
         self.n_active = int(np.sum(head.bounds > 0))
         self.used = np.abs(spread).max(axis=1) > 0
         self.theta = head.norm.start(len(spread)) if head.start is None else np.array(head.start[1], float)
@@ -218,6 +219,11 @@ class HeadSolver:
         """Whether held weights take steps of cutting planes: where asked for, and where they are quicker than the analytic ones."""
         quicker = self.head.theta_step == "auto" and self.rule == "hold" and self.head.norm.p == 1
         return self.head.theta_step == "cutting_plane" or quicker
+
+    @property
+    def told(self) -> np.ndarray:
+        """(n,) dual variables that the shards know, or will know by the steps that were handed over: not those of a step under way."""
+        return self.a if self.before_step is None else self.before_step
 
     @property
     def combination(self) -> np.ndarray:
@@ -453,7 +459,7 @@ class HeadSolver:
         """
         if len(ids) == 0:
             return Step()
-        self.working_set = ids
+        self.working_set, self.before_step = ids, self.a.copy()
         x, violation = self.a[ids], self.violation
         gradients, linear = self.summary.gradients_of(ids), self.linear[ids] - self.summary.offsets_of(ids)
         whole = len(ids) == self.n_active
@@ -468,6 +474,7 @@ class HeadSolver:
             if violation <= self._polished or violation > 0.5 * before or (gap <= 0.5 * self.head.tol and self.n_active > POLISH_ROWS):
                 break
         self._place_intercepts(ids, residual)
+        self.before_step = None
         moved = self.a[ids]
         changed = moved != x
         return Step(ids[changed], (moved - x)[changed], moved[changed])
