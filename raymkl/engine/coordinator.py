@@ -493,7 +493,7 @@ def _result(solver: HeadSolver, factor: np.ndarray, f: np.ndarray | None) -> Hea
     certificate, a, theta = solver.best
     if solver.certificate.gap <= solver.head.tol:  # polished beyond the tolerance: the last point is the better one
         certificate, a, theta = solver.certificate, solver.a.copy(), solver.theta
-    rounds = solver.rounds - solver.first_round
+    rounds = min(solver.rounds - solver.first_round, solver.head.max_rounds)  # going back to the best point is no step
     return HeadResult(a, theta, certificate.intercept, factor, certificate, rounds, certificate.gap <= solver.head.tol, f)
 
 
