@@ -347,7 +347,7 @@ class HeadSolver:
     def widened(self, spread: np.ndarray, round_off: np.ndarray) -> None:
         """Go on with more precise statistics, whose basis functions are others. spread, round_off : see `__init__`."""
         self.spread, self.round_off, self.patience = spread, round_off, PATIENCE
-        self.s_offset, self.proven_s = np.zeros(len(spread)), None
+        self.s_offset, self.proven_s, self.stretch = np.zeros(len(spread)), None, 1.0
         self.ready = self.giving_up = self.going_back = self.done = self.review_due = False
         self.proofs, self.last_proof, self.last_progress = 0, np.inf, self.rounds
         self.weights_moved = True  # the next round shows the residuals as they are, before rows are chosen

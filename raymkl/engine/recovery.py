@@ -33,6 +33,8 @@ def bring_up_to_date(coordinator: Coordinator, shard: int) -> None:
 
     if coordinator.centers is None:
         return
+    if coordinator.widened:
+        ask("set_problem", coordinator.problem)
     ask("prepare", coordinator.centers)
     if coordinator.plan is None:
         return
