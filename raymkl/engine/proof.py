@@ -95,7 +95,12 @@ def is_accurate(problem: Problem, statistic: Any, basis: Any) -> bool:
 
 def prove(shard: Shard, request: ProofRequest) -> list[Proof]:
     """This shard's part of the proofs; what f differs by from the shard's sums is kept as the offset of the head."""
-    families = [f for f in range(len(shard.bases)) if not is_accurate(shard.problem, shard.problem.families[f].statistic, shard.bases[f])]
+    families = [
+        f
+        for f, (family, basis) in enumerate(zip(shard.problem.families, shard.bases, strict=True))
+        # Of rows that are not at work there are no sums over light statistics, accurate or not.
+        if family.statistic in shard.problem.light or not is_accurate(shard.problem, family.statistic, basis)
+    ]
     sums = {f: accurate_sums(shard.problem.families[f], request.bounds[shard.family_statistic[f]]) for f in families}
     points = [_Point(shard, part, request.ids, sums) for part in request.heads]
     columns = Columns(request.ids, request.rows, request.slots)

@@ -267,6 +267,12 @@ class Shard:
             f_values += values
             quadratic.append(gated @ G)
             at += basis.rank
+        losses = state.losses(f_values, part.intercepts)
+        if part.leave is not None:  # before rows are reported: only those that stay may be moved
+            level, band = part.leave
+            stays = (a != 0) | (state.reach(f_values, level) > -band)
+            if state.shrink(stays):
+                a, f_values = a[stays], f_values[stays]
         residual = slopes(state.of(box.linear) - f_values, a, state.head.loss.kink)
         lower, upper = state.of(box.lower), state.of(box.upper)
         if part.spaced:  # this shard's share, or all rows would come from the first shard: they are alike
@@ -276,7 +282,7 @@ class Shard:
         pick = [state.numbers(places) for places in chosen]
         watched = part.watch[(part.watch >= self.first) & (part.watch < self.first + self.n)] - self.first
         local = self._distinct(*pick, state.at_work(watched))
-        reply = HeadReply(
+        return HeadReply(
             part.head,
             pick[0] + self.first,
             residual[0][chosen[0]],
@@ -285,13 +291,9 @@ class Shard:
             local + self.first,
             self._gradients(state, local),
             np.concatenate(quadratic),
-            state.losses(f_values, part.intercepts),
+            losses,
             None if state.offset is None else state.offset[state.places(local)],
         )
-        if part.leave is not None:
-            level, band = part.leave
-            state.shrink((a != 0) | (state.reach(f_values, level) > -band))
-        return reply
 
     def _gradients(self, state: HeadRows, local: np.ndarray) -> np.ndarray:
         """(k, R) gradients of own rows that are at work over all basis functions, gates applied."""

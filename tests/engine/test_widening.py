@@ -14,7 +14,7 @@ from raymkl.kernels import rbf
 from raymkl.models import base as base_module
 from tests.engine.given_points import head_of, problem_of
 from tests.engine.lossy_pool import Fault, LossyPool
-from tests.reference import decision_from, dual_exponent, dual_point, dual_value, gram, noisy_problem
+from tests.reference import decision_from, dual_point, dual_value, gram, noisy_problem
 
 N = 120
 X, Y = noisy_problem(N, seed=3)
@@ -91,19 +91,20 @@ def test_rounds_say_their_precision(dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("rounds", [2, 3, 5, 7])
+@pytest.mark.parametrize("rounds, goes_back", [(5, False), (6, True)])
 @pytest.mark.usefixtures("small_working_sets")
-def test_max_iter_ends_with_the_certificate_of_what_is_reported(dtype, rounds):
-    """Gaps go up and down; the point that is reported is the best one, and the gap is that of the point."""
+def test_max_iter_ends_with_the_certificate_of_what_is_reported(dtype, rounds, goes_back):
+    """Gaps go up after steps of the weights; the best point is reported, and the gap is that of this point."""
     with pytest.warns(ConvergenceWarning, match=f"after {rounds} rounds"):
-        model = fit(dtype, 1.1, tol=1e-9, max_iter=rounds, theta_step="analytic", solver="wrapper")
-    assert model.n_iter_ == rounds
-    primal, dual = true_values(dual_point(model, N), np.ravel(model.kernel_weights_), decision_from(model, K), 1.1)
-    assert float(np.max(model.duality_gap_)) == pytest.approx((primal - dual) / primal, rel=1e-6)
+        model = fit(dtype, 1.5, tol=1e-9, max_iter=rounds, theta_step="cutting_plane")
+    assert model.n_iter_ == rounds and len(model.history_) == rounds + goes_back
+    gap, gaps = float(np.max(model.duality_gap_)), [row["gap"] for row in model.history_]
+    assert gap == gaps[-1] and gap <= 1.02 * min(gaps) + 1e-4
+    if goes_back:
+        assert gap < 0.9 * gaps[-2]
+    primal, dual = true_values(dual_point(model, N), np.ravel(model.kernel_weights_), decision_from(model, K), 1.5)
+    assert gap == pytest.approx((primal - dual) / primal, rel=1e-6, abs=1e-8)
     assert model.primal_objective_ == pytest.approx(primal, rel=1e-7) and model.dual_objective_ == pytest.approx(dual, rel=1e-7)
-    # No round that was shown had a clearly better one.
-    assert np.max(model.duality_gap_) <= 1.02 * min(row["gap"] for row in model.history_) + 1e-4
-    assert dual_exponent(1.1) == pytest.approx(11.0)
 
 
 # -- lost shards ---------------------------------------------------------------------------------------------------------
