@@ -494,7 +494,7 @@ class Coordinator(OpenPool):
 
 
 def _result(solver: HeadSolver, factor: np.ndarray, f: np.ndarray | None) -> HeadResult:
-    certificate, a, theta = solver.best
+    certificate, a, theta = solver.proved
     if solver.certificate.gap <= solver.head.tol:  # polished beyond the tolerance: the last point is the better one
         certificate, a, theta = solver.certificate, solver.a.copy(), solver.theta
     rounds = min(solver.rounds - solver.first_round, solver.head.max_rounds)  # going back to the best point is no step

@@ -165,7 +165,8 @@ class HeadSolver:
         self.lower, self.upper = self.head.loss.box(self.head.targets, self.bounds)
 
     def _start_stage(self) -> None:
-        self.best: tuple | None = None
+        self.best: tuple | None = None  # (certificate, a, theta) of the best point, as far as the rounds know
+        self.proved: tuple | None = None  # the same of the best point that was proved
         self.first_round = self.last_progress = self.rounds
         self.polish_left, self.polished_to = POLISH_ROUNDS, np.inf
         self.stride, self.last_weight_gap = 1.0, np.inf
@@ -286,8 +287,9 @@ class HeadSolver:
     def settle(self) -> None:
         """Decide on a proven certificate: the head is done, or goes on from what the proof has shown."""
         gap = self.certificate.gap
-        if self.proofs == 0 or gap < self.best[0].gap:
-            self.best = (self.certificate, self.a.copy(), self.theta.copy())
+        if self.proved is None or gap < self.proved[0].gap:
+            self.proved = (self.certificate, self.a.copy(), self.theta.copy())
+        self.best = self.proved  # what the rounds believed to be better has been looked at
         self.proofs += 1
         self.exhausted = self.stuck or self.proofs > MOST_PROOFS or (self.proofs > 2 and gap > 0.7 * self.last_proof)
         self.last_proof = gap
