@@ -15,3 +15,12 @@ def ray_cluster():
     ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=200 * 2**20)
     yield ray
     ray.shutdown()
+
+
+@pytest.fixture
+def small_working_sets(monkeypatch):
+    """Working sets of 48 rows, in this process: small problems, too, take many rounds."""
+    from raymkl.engine import plan
+
+    for name in ("WORKING_SET", "LARGE_WORKING_SET", "STRING_WORKING_SET", "SMALLEST_WORKING_SET"):
+        monkeypatch.setattr(plan, name, 48)

@@ -32,7 +32,7 @@ from .parallel import RowThreads
 from .plan import plan_of
 from .program import Program
 from .proof import HeadProof, ProofRequest, prove, review
-from .recovery import NO_IDS, bring_up_to_date, restore
+from .recovery import NO_IDS, restore
 from .shared_weights import Leader
 from .sizing import together
 from .working_blocks import WorkingBlocks
@@ -203,8 +203,11 @@ class Coordinator(OpenPool):
             self.solvers[h].absorb(summary)
         for leader in dict.fromkeys(self.leaders[h] for h in active if h in self.leaders):
             leader.absorb_members()
-        self._settle([h for h in active if self.solvers[h].ready])
-        rows = self._record(active)
+        ready = [h for h in active if self.solvers[h].ready]
+        worked_in = np.dtype(self.problem.dtype).name
+        precision = {h: "proved" if self.accurate or h in ready else worked_in for h in active}
+        self._settle(ready)
+        rows = self._record(active, precision)
         self._finish([h for h in active if self.solvers[h].done], active)
         self._step([h for h in active if h in self.solvers and h not in self.restarted])
         return rows
@@ -279,15 +282,16 @@ class Coordinator(OpenPool):
         """Go on with float64 statistics, from the points where all heads are. Nothing changes where there is no room for them."""
         if not self.problem.may_widen:
             return
-        wide = replace(self.problem, dtype=np.float64, may_widen=False)
+        wide, heads = replace(self.problem, dtype=np.float64, may_widen=False), self.plan.heads
         try:
-            plan_of(wide, self.pool.bounds, self.problem.n_entries, self.plan.heads, self.together, self.budget)
+            plan_of(wide, self.pool.bounds, self.problem.n_entries, heads, self.together, self.budget)
         except ValueError:
             return
-        self.problem = wide
+        # Without a plan, shards that replace lost ones are not told of heads: all of them are below.
+        self.problem, self.widened, self.plan = wide, True, None
         self._ask("set_problem", wide)
         self.prepare()
-        self.plan = self._open(self.plan.heads, self.together)
+        self.plan = self._open(heads, self.together)
         self.blocks = WorkingBlocks(self.problem, self.bases, self.centers, self.store, self.threads, self._ask_stacks)
         self.blocks.share(len(self.solvers))
         for h, solver in self.solvers.items():
@@ -296,7 +300,7 @@ class Coordinator(OpenPool):
         for leader in dict.fromkeys(self.leaders.values()):
             leader.widened(leader.members[0].spread, np.max([member.round_off for member in leader.members], axis=0))
         for shard in range(len(self.pool.bounds)):
-            bring_up_to_date(self, shard)
+            self._bring_up_to_date(shard)
 
     def _round_off(self, diagonal: np.ndarray) -> np.ndarray:
         """(..., E) how wrong entries of kernel matrices are, by the dtype of their statistics and the tables. diagonal : their mean."""
@@ -318,11 +322,11 @@ class Coordinator(OpenPool):
     def proof_request(self, heads: list[int]) -> ProofRequest:
         """The present points of some heads."""
         solvers = [self.solvers[h] for h in heads]
-        ids = np.flatnonzero(np.any([solver.a != 0 for solver in solvers], axis=0))
+        ids = np.flatnonzero(np.any([solver.told != 0 for solver in solvers], axis=0))
         request = ProofRequest(ids, self.rows_of(ids) if self.compared and len(ids) else {}, self.bounds)
         for h, solver in zip(heads, solvers, strict=True):
-            places = np.flatnonzero(solver.a[ids])
-            point = (places, solver.a[ids[places]], solver.theta * self.factors[h], solver.combination)
+            places = np.flatnonzero(solver.told[ids])
+            point = (places, solver.told[ids[places]], solver.theta * self.factors[h], solver.combination)
             request.heads.append(HeadProof(h, *point, solver.intercepts, solver.intercept))
         return request
 
@@ -467,8 +471,8 @@ class Coordinator(OpenPool):
 
     # -- records ------------------------------------------------------------------------------------------------------
 
-    def _record(self, active: list[int]) -> list[dict]:
-        """One row of the history per head that took part in the round."""
+    def _record(self, active: list[int], precision: dict[int, str]) -> list[dict]:
+        """One row of the history per head that took part in the round. precision : of their certificates."""
         seconds = self.seconds
         rows = [
             {
@@ -481,7 +485,7 @@ class Coordinator(OpenPool):
                 "dual": solver.certificate.dual,
                 "gap": solver.certificate.gap,
                 # Of these three: that of the kernels as their formulas state them, or that of the rounds.
-                "precision": "proved" if self.accurate or solver.ready else np.dtype(self.problem.dtype).name,
+                "precision": precision[h],
                 "tol": solver.head.tol,
                 "violation": solver.violation,
                 "support_vectors": int(np.count_nonzero(solver.a)),
@@ -498,10 +502,10 @@ class Coordinator(OpenPool):
 
 
 def _result(solver: HeadSolver, factor: np.ndarray, f: np.ndarray | None) -> HeadResult:
-    certificate, a, theta = solver.best
+    certificate, a, theta = solver.proved
     if solver.certificate.gap <= solver.head.tol:  # polished beyond the tolerance: the last point is the better one
         certificate, a, theta = solver.certificate, solver.a.copy(), solver.theta
-    rounds = solver.rounds - solver.first_round
+    rounds = min(solver.rounds - solver.first_round, solver.head.max_rounds)  # going back to the best point is no step
     return HeadResult(a, theta, certificate.intercept, factor, certificate, rounds, certificate.gap <= solver.head.tol, f)
 
 

@@ -44,13 +44,14 @@ class HeadRows:
         """Keep f (m,) of the rows at work alone."""
         self.G, self.offset = None, f
 
-    def shrink(self, stays: np.ndarray) -> None:
-        """Let rows leave. stays : (m,) mask of the rows at work."""
+    def shrink(self, stays: np.ndarray) -> bool:
+        """Let rows leave, if it is worth it; returns whether it was. stays : (m,) mask of the rows at work."""
         if stays.sum() > WORTH_LEAVING * len(stays):
-            return
+            return False
         self.rows = np.flatnonzero(stays) if self.rows is None else self.rows[stays]
         self.G = None if self.G is None else [G[stays] for G in self.G]
         self.offset = None if self.offset is None else self.offset[stays]
+        return True
 
     def of(self, values: np.ndarray) -> np.ndarray:
         """Those of values (n, ...) that belong to the rows at work."""

@@ -154,6 +154,7 @@ class HeadSolver:
         self._set_bounds()
         self.linear = head.loss.linear(head.targets)
         self.a = np.zeros(len(head.targets))
+        self.before_step: np.ndarray | None = None
         self.n_active = int(np.sum(head.bounds > 0))
         self.used = np.abs(spread).max(axis=1) > 0
         self.theta = head.norm.start(len(spread)) if head.start is None else np.array(head.start[1], float)
@@ -184,7 +185,8 @@ class HeadSolver:
         self.lower, self.upper = self.head.loss.box(self.head.targets, self.bounds)
 
     def _start_stage(self) -> None:
-        self.best: tuple | None = None
+        self.best: tuple | None = None  # (certificate, a, theta) of the best point, as far as the rounds know
+        self.proved: tuple | None = None  # the same of the best point that was proved
         self.first_round = self.last_progress = self.rounds
         self.polish_left, self.polished_to = POLISH_ROUNDS, np.inf
         self.stride, self.last_weight_gap = 1.0, np.inf
@@ -239,6 +241,11 @@ class HeadSolver:
         """Whether held weights take steps of cutting planes: where asked for, and where they are quicker than the analytic ones."""
         quicker = self.head.theta_step == "auto" and self.rule == "hold" and self.head.norm.p == 1
         return self.head.theta_step == "cutting_plane" or quicker
+
+    @property
+    def told(self) -> np.ndarray:
+        """(n,) dual variables that the shards know, or will know by the steps that were handed over: not those of a step under way."""
+        return self.a if self.before_step is None else self.before_step
 
     @property
     def combination(self) -> np.ndarray:
@@ -319,8 +326,9 @@ class HeadSolver:
     def settle(self) -> None:
         """Decide on a proven certificate: the head is done, or goes on from what the proof has shown."""
         gap = self.certificate.gap
-        if self.proofs == 0 or gap < self.best[0].gap:
-            self.best = (self.certificate, self.a.copy(), self.theta.copy())
+        if self.proved is None or gap < self.proved[0].gap:
+            self.proved = (self.certificate, self.a.copy(), self.theta.copy())
+        self.best = self.proved  # what the rounds believed to be better has been looked at
         self.proofs += 1
         self.exhausted = (
             self.stuck
@@ -392,7 +400,7 @@ class HeadSolver:
     def widened(self, spread: np.ndarray, round_off: np.ndarray) -> None:
         """Go on with more precise statistics, whose basis functions are others. spread, round_off : see `__init__`."""
         self.spread, self.round_off, self.patience = spread, round_off, PATIENCE
-        self.s_offset, self.proven_s = np.zeros(len(spread)), None
+        self.s_offset, self.proven_s, self.stretch = np.zeros(len(spread)), None, 1.0
         self.ready = self.giving_up = self.going_back = self.done = self.review_due = False
         self.proofs, self.last_proof, self.last_progress = 0, np.inf, self.rounds
         self.weights_moved = True  # the next round shows the residuals as they are, before rows are chosen
@@ -504,11 +512,12 @@ class HeadSolver:
         """
         if len(ids) == 0:
             return Step()
-        self.working_set = ids
+        self.working_set, self.before_step = ids, self.a.copy()
         x = self.a[ids]
         linear = self.linear[ids] - self.summary.offsets_of(ids)
         residual = self._move_held(ids, block, linear) if self.held else self._follow(ids, block, linear)
         self._place_intercepts(ids, residual)
+        self.before_step = None
         moved = self.a[ids]
         changed = moved != x
         return Step(ids[changed], (moved - x)[changed], moved[changed])

@@ -45,7 +45,7 @@ class OpenPool:
         self.store = RowStore(problem.n_rows)
         self.centers: dict | None = None
         self.plan: MemoryPlan | None = None
-        self.gates_changed = False
+        self.gates_changed = self.widened = False  # since the shards were given the problem
         self.kept: dict[str, tuple[Callable, tuple]] = {}
         self.round = 0
         # Heads at work, and their changes that the shards have not heard of yet.
@@ -230,6 +230,15 @@ class OpenPool:
                 self._replace(loss.lost)
             finally:
                 self.recovering_thread = None
+
+    def _bring_up_to_date(self, shard: int) -> None:
+        """Make all state of a shard anew; shards that are lost meanwhile are replaced."""
+        while True:
+            generation = self.pool.generation
+            try:
+                return bring_up_to_date(self, shard)
+            except ShardsLost as loss:
+                self._recover(loss, generation)
 
     def _replace(self, lost: dict[int, str]) -> None:
         behind: set[int] = set()  # shards that are new and do not know all yet

@@ -97,11 +97,11 @@ def is_accurate(problem: Problem, statistic: Any, basis: Any) -> bool:
 
 def prove(shard: Shard, request: ProofRequest) -> list[Proof]:
     """This shard's part of the proofs; what f differs by from the shard's sums is kept as the offset of the head."""
-    held = any(shard.heads[part.head].G is None for part in request.heads)
     families = [
         f
         for f, (family, basis) in enumerate(zip(shard.problem.families, shard.bases, strict=True))
-        if held or not is_accurate(shard.problem, family.statistic, basis)
+        # Of rows that are not at work there are no sums over light statistics, accurate or not.
+        if family.statistic in shard.problem.light or not is_accurate(shard.problem, family.statistic, basis)
     ]
     sums = {f: accurate_sums(shard.problem.families[f], request.bounds[shard.family_statistic[f]]) for f in families}
     points = [_Point(shard, part, request, sums) for part in request.heads]

@@ -33,6 +33,8 @@ def bring_up_to_date(coordinator: Coordinator, shard: int) -> None:
 
     if coordinator.centers is None:
         return
+    if coordinator.widened:
+        ask("set_problem", coordinator.problem)
     ask("prepare", coordinator.centers)
     if coordinator.plan is None:
         return
@@ -43,14 +45,15 @@ def bring_up_to_date(coordinator: Coordinator, shard: int) -> None:
         ask("apply", work, *arguments)
     solvers = coordinator.solvers
     ask("add_heads", {h: solver.head for h, solver in solvers.items()})
-    ask("resume", {h: (solver.scale, solver.a) for h, solver in solvers.items()})
+    ask("resume", {h: (solver.scale, solver.told) for h, solver in solvers.items()})
+    ask("hold_heads", [h for h, solver in solvers.items() if solver.held])
     # Gradients first: the columns they need are gone again before the caches fill, so that the new shard keeps its memory plan.
     at_once = min(COLUMNS_AT_ONCE, coordinator.plan.capacity)
     if solvers:
-        used = np.flatnonzero(np.any([solver.a != 0 for solver in solvers.values()], axis=0))
+        used = np.flatnonzero(np.any([solver.told != 0 for solver in solvers.values()], axis=0))
         for start in range(0, len(used), at_once):
             ids = used[start : start + at_once]
-            values = {h: solver.a[ids] for h, solver in solvers.items() if np.any(solver.a[ids])}
+            values = {h: solver.told[ids] for h, solver in solvers.items() if np.any(solver.told[ids])}
             ask("rebuild", ids, coordinator.rows_of(ids) if coordinator.compared else {}, values)
         corrected = [h for h, solver in solvers.items() if solver.proofs or solver.held]
         if corrected and not coordinator.accurate:  # what a proof had shown is gone with the lost shard

@@ -288,6 +288,12 @@ class Shard:
         state = self.heads[part.head]
         a, box = state.of(state.a), state.box
         f_values, quadratic = self.sums(state, part.combination)
+        losses = state.losses(f_values, part.intercepts)
+        if part.leave is not None:  # before rows are reported: only those that stay may be moved
+            level, band = part.leave
+            stays = (a != 0) | (state.reach(f_values, level) > -band)
+            if state.shrink(stays):
+                a, f_values = a[stays], f_values[stays]
         residual = slopes(state.of(box.linear) - f_values, a, state.head.loss.kink)
         lower, upper = state.of(box.lower), state.of(box.upper)
         if part.spaced:  # this shard's share, or all rows would come from the first shard: they are alike
@@ -306,14 +312,11 @@ class Shard:
             local + self.first,
             None if state.G is None else self._gradients(state, local),
             quadratic,
-            state.losses(f_values, part.intercepts),
+            losses,
             None if state.offset is None else state.offset[state.places(local)],
         )
-        stays = None if part.leave is None else (a != 0) | (state.reach(f_values, part.leave[0]) > -part.leave[1])
         if part.hold:
             state.hold(f_values)
-        if stays is not None:
-            state.shrink(stays)
         return reply
 
     def _gradients(self, state: HeadRows, local: np.ndarray) -> np.ndarray:
@@ -338,6 +341,11 @@ class Shard:
         """Take over stages and dual variables of heads, by number: (scale of the bounds, a (n_total,))."""
         for h, (scale, a) in states.items():
             self.heads[h].take_over(scale, a[self.first : self.first + self.n])
+
+    def hold_heads(self, numbers: list[int]) -> None:
+        """Keep f alone for heads whose weights are held; it is zero until a proof says what it is."""
+        for h in numbers:
+            self.heads[h].hold(np.zeros(self.n))
 
     def rebuild(self, ids: np.ndarray, rows: dict, values: dict[int, np.ndarray]) -> None:
         """Add the part of some columns to the gradients. ids : (k,). rows : their features. values : (k,) dual variables by head."""

@@ -62,11 +62,12 @@ class Leader(HeadSolver):
     def settle(self) -> None:
         """Decide for all members, once each has its proof."""
         self._certify_members()
-        before = self.best
+        before = self.proved
         super().settle()
         for member in self.members:
-            if self.best is not before:
-                member.best = (member.certificate, member.a.copy(), self.theta.copy())
+            if self.proved is not before:
+                member.proved = (member.certificate, member.a.copy(), self.theta.copy())
+            member.best = member.proved
             member.done, member.ready, member.weights_moved = self.done, self.ready, self.weights_moved
 
     def _remember(self) -> None:

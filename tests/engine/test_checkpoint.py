@@ -15,6 +15,7 @@ from raymkl.engine.arrow_state import pack, unpack
 from raymkl.engine.checkpoint import FORMAT, Checkpoints, clear
 from tests.engine.interrupted_runs import X, Y, files, model, stopped
 
+pytestmark = pytest.mark.usefixtures("small_working_sets")
 IDENTITY = {"data": "1", "tol": "2"}
 STATE = {
     "round": 3,

@@ -7,6 +7,8 @@ from raymkl import kernels
 from tests.engine.interrupted_runs import BANK, CLASSES, X_TEST, Interrupted, X, Y, files, interrupt, model, params, stopped
 from tests.reference import apart
 
+pytestmark = pytest.mark.usefixtures("small_working_sets")
+
 
 def assert_same(resumed, whole, limit=1e-3):
     np.testing.assert_allclose(resumed.dual_objective_, whole.dual_objective_, rtol=1e-5)

@@ -25,7 +25,7 @@ pytestmark = [
 
 X, Y = noisy_problem(300, seed=61)
 # Caches of 64 columns: there are many rounds, and every one of them evaluates kernels.
-LEAST_MEMORY = 880_000
+LEAST_MEMORY = 440_000
 
 
 def params(**more):

@@ -278,6 +278,7 @@ def test_a_head_may_be_paused_from_the_beginning():
         assert_same_solution(coordinator.results[second][0], train([head_of(C=3.0)])[0][0][0])
 
 
+@pytest.mark.usefixtures("small_working_sets")
 def test_peeking_shows_f_of_the_current_point():
     K, watch = gram(BANK, X), np.arange(0, N, 4)[::-1].copy()
     with Run(shards=3) as coordinator:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from raymkl import MKLClassifier, RayParams
 from raymkl.engine.messages import Problem
 from raymkl.engine.plan import free_memory, plan, plan_of
-from raymkl.kernels import Linear, Precomputed, rbf
+from raymkl.kernels import Laplacian, Linear, Precomputed, rbf
 from raymkl.kernels.families import group
 from tests.reference import apart, noisy_problem
 
@@ -107,7 +107,8 @@ def test_matrices_have_room_for_what_a_step_changes():
 
 X, Y = noisy_problem(400, seed=4)
 X_TEST, _ = noisy_problem(60, seed=5)
-BANK = [*rbf([0.1, 0.5]), Linear()]
+# Statistics of Laplacians are cached, however few columns there are.
+BANK = [*rbf([0.1, 0.5]), Linear(), Laplacian(gamma=0.3), Laplacian(gamma=2.0)]
 
 
 def fit(budget, shards=1, y=Y, **more):

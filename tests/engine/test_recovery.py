@@ -14,6 +14,7 @@ from raymkl.engine.messages import Head, Problem
 from raymkl.engine.recovery import restore, state_of
 from raymkl.kernels import Laplacian, Linear, Polynomial, Precomputed, rbf
 from raymkl.kernels.families import NO_GATE, group
+from raymkl.kernels.statistics import InnerProduct, SquaredDistance
 from raymkl.optim.losses import EpsilonInsensitive, Hinge
 from raymkl.optim.norms import LpNorm
 from tests.engine.lossy_pool import Fault, LossyPool
@@ -31,8 +32,10 @@ def head_of(y=Y, bounds=1.0, p=4 / 3, loss=None, **more):
     return Head(np.asarray(y, float), np.broadcast_to(bounds, (len(y),)).astype(float), loss or Hinge(), LpNorm(p), **more)
 
 
-def problem_of(n=48, bank=BANK, gate_of_entry=None, gates=None, **more):
-    return Problem([None], group(bank, gate_of_entry), n, len(bank), gates, np.float64, exact=True, **more)
+def problem_of(n=48, bank=BANK, gate_of_entry=None, gates=None, dtype=np.float64, light=False, **more):
+    problem = Problem([None], group(bank, gate_of_entry), n, len(bank), gates, dtype, exact=dtype == np.float64, **more)
+    problem.light = frozenset(f.statistic for f in problem.families if isinstance(f.statistic, SquaredDistance | InnerProduct) and light)
+    return problem
 
 
 def least_budget(problem, rows, heads):
@@ -81,6 +84,9 @@ CASES = {
         gram(BANK, X),
         [head_of(), head_of(np.roll(Y, 5), path=(0.5, 2.0))],
     ),
+    "proofs": (problem_of(dtype=np.float32), X, [head_of(tol=1e-4), head_of(-Y, 0.3, tol=1e-4, path=(0.5, 2.0))]),
+    "proofs, gates": (problem_of(gate_of_entry=GATED, gates=GATES, dtype=np.float32, light=True), X, [head_of(tol=1e-4)]),
+    "light": (problem_of(light=True), X, [head_of(), head_of(p=2.0, path=PATH)]),
     "evictions": (problem_of(135), X_MANY, [head_of(Y_MANY, tol=1e-5)]),
     "evictions, normalised": (problem_of(135), X_MANY, [head_of(Y_MANY, tol=1e-5, normalize="multiplicative", path=(0.3, 1.0))]),
     "warm starts in portions": (problem_of(135), X_MANY, WARM),
@@ -149,7 +155,8 @@ def test_the_undisturbed_run_is_right(name):
         K = rows[None] if rows[None].ndim == 3 else gram(BANK, rows[None])
         for head, stages in zip(heads, results, strict=True):
             for result in stages:
-                assert dual_value(result.a, head.targets, K, head.norm.p) == pytest.approx(result.certificate.dual, rel=1e-7)
+                error = 1e-7 if problem.dtype == np.float64 else 0.1 * head.tol
+                assert dual_value(result.a, head.targets, K, head.norm.p) == pytest.approx(result.certificate.dual, rel=error)
     assert_same_model(name, results)
 
 
@@ -164,7 +171,7 @@ def test_a_shard_lost_at_the_first_and_the_last_call_of_every_method(name):
             assert disturbed(name, [Fault(method, number, shards, worked)]).deaths, (method, number, worked)
 
 
-@pytest.mark.parametrize("name", ["one head", "classes", "path", "precomputed", "warm starts in portions"])
+@pytest.mark.parametrize("name", ["one head", "classes", "path", "precomputed", "proofs", "light", "warm starts in portions"])
 def test_a_shard_lost_in_any_round(name):
     rounds = Calm.of(name)[5]["advance"]
     for number in np.unique(np.linspace(1, rounds, 6).astype(int)).tolist():
@@ -197,10 +204,11 @@ def test_another_shard_lost_while_rows_are_fetched_for_a_recovery():
     coordinator.pool.coordinator = coordinator
     coordinator.load()
     rounds = coordinator.rounds(deepcopy(heads))
-    for _ in range(3):
+    for _ in range(2):
         next(rounds)
     state = deepcopy(state_of(coordinator))
     rounds.close()
+    assert all(np.any(part["a"]) for part in state["heads"].values()) and len(state["heads"]) >= 2
     faults = [Fault("diagonals", 1, (0,)), Fault("advance", 1, (0, 1)), Fault("fetch", 1, (1, 2)), Fault("fetch", 2, (2,))]
     results, pool, coordinator = run(problem, rows, heads, faults, state=state)
     assert_same_model("classes", results)
@@ -213,7 +221,7 @@ def test_the_same_shard_again_and_again():
     assert len(pool.deaths) >= rounds / 2
 
 
-METHODS = ("moments", "prepare", "open", "diagonals", "load", "add_heads", "advance", "f_of", "matrix_sums", "fetch")
+METHODS = ("moments", "prepare", "open", "diagonals", "load", "add_heads", "advance", "f_of", "apply", "fetch")
 METHODS += ("stack_hessian", "stack_change", "enter", "resume", "rebuild")
 FAULTS = st.builds(
     Fault,

@@ -69,9 +69,12 @@ def opened(shard, heads, capacity=60):
 @pytest.mark.parametrize("gate_of_entry", [None, [0, 0, NO_GATE, 1, 1], [0, 1, 0, 1, 0]], ids=str)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("make", [lambda A: {None: A}, lambda A: to_table({None: A}, [None])], ids=["dict", "table"])
-def test_rounds_of_a_shard_equal_naive_sums(gate_of_entry, dtype, make):
+@pytest.mark.parametrize("light", [False, True], ids=["cached", "light"])
+def test_rounds_of_a_shard_equal_naive_sums(gate_of_entry, dtype, make, light):
     """Three rounds that change, change again and take back dual variables of own and of other rows."""
     problem = problem_of(BANK, gate_of_entry, None if gate_of_entry is None else GATES, dtype)
+    if light:
+        problem.light = frozenset(family.statistic for family in problem.families)
     first, last = 20, 45
     shard = Shard()
     shard.load(make(X[first:last].astype(dtype)), first, problem)
@@ -84,7 +87,8 @@ def test_rounds_of_a_shard_equal_naive_sums(gate_of_entry, dtype, make):
     for number, columns in enumerate([np.array([3, 25, 40, 59]), np.array([25, 40, 44]), np.array([3, 30])], start=1):
         values = np.where(columns == 3, 0.0, rng.uniform(0, 1, len(columns)) * Y[columns]) if number == 3 else Y[columns] * 0.1 * number
         part = HeadRequest(0, columns, columns, values - a[columns], values, spread.T @ theta, intercepts, np.array([22, 59]), 4)
-        reply = shard.advance(RoundRequest(number, columns, columns, take({None: X.astype(dtype)}, columns), [part])).heads[0]
+        rows = take({None: X.astype(dtype)}, columns)
+        reply = shard.advance(RoundRequest(number, columns, columns, rows, columns, rows, [part])).heads[0]
         a[columns] = values
         f = (K @ theta) @ a
         own = slice(first, last)
@@ -112,7 +116,7 @@ def test_features_of_a_row_travel_once():
     seen = []
     for number in (1, 2):
         part = HeadRequest(0, nothing, nothing, np.empty(0), np.empty(0), spread.sum(axis=0), np.zeros(1), nothing, 6)
-        reply = shard.advance(RoundRequest(number, nothing, nothing, {}, [part]))
+        reply = shard.advance(RoundRequest(number, nothing, nothing, {}, heads=[part]))
         np.testing.assert_array_equal(reply.new_rows[None], X[reply.new_ids])
         seen += reply.new_ids.tolist()
     assert len(seen) == len(set(seen)) > 0

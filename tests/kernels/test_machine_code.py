@@ -328,6 +328,8 @@ X = rng.normal(size=(80, 5)).astype(np.float32)
 y = np.where(X[:, 0] > 0, 1.0, -1.0)
 bank = rbf([0.01, 0.1, 1.0])
 problem = Problem([None], group(bank), 80, 3)
+if sys.argv[1] == "light":
+    problem.light = frozenset(family.statistic for family in problem.families)
 shard.load(to_table({None: X}, [None]), 0, problem)
 count, sums, _ = shard.moments()[None]
 largest = shard.prepare({None: sums / count})
@@ -336,7 +338,7 @@ shard.open(bases, 80)
 shard.add_heads({0: Head(y, np.ones(80), Hinge(), LpNorm(4 / 3))})
 ids = np.arange(30)
 part = HeadRequest(0, ids, ids, 0.1 * y[:30], 0.1 * y[:30], np.ones(bases[0].rank), np.zeros(1), ids[:5], 10)
-reply = shard.advance(RoundRequest(1, ids, ids, {None: X[:30]}, [part])).heads[0]
+reply = shard.advance(RoundRequest(1, ids, ids, {None: X[:30]}, ids, {None: X[:30]}, [part])).heads[0]
 kept = np.concatenate([reply.gradients.ravel(), reply.quadratic, reply.losses, reply.grow_residual])
 assert np.abs(kept).max() > 0
 slow = ("numba", "scipy", "pandas", "pyarrow.compute", "sklearn", "cvxpy", "osqp", "ray")
@@ -344,12 +346,13 @@ print(hashlib.sha256(kept.tobytes()).hexdigest(), ",".join(name for name in slow
 """
 
 
-def test_a_new_shard_runs_rounds_without_the_compiler(tmp_path):
+@pytest.mark.parametrize("kept", ["cached", "light"])
+def test_a_new_shard_runs_rounds_without_the_compiler(tmp_path, kept):
     """The first process compiles, the second neither compiles nor loads anything that takes long, and both say the same."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     answers = []
     for _ in range(2):
-        result = subprocess.run([sys.executable, "-c", SHARD_ROUNDS], capture_output=True, text=True, timeout=120, env=environment)
+        result = subprocess.run([sys.executable, "-c", SHARD_ROUNDS, kept], capture_output=True, text=True, timeout=120, env=environment)
         assert result.returncode == 0, result.stderr
         assert result.stderr == ""
         answers.append(result.stdout.rstrip("\n").split(" "))

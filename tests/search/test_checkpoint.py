@@ -62,6 +62,7 @@ def test_a_killed_search_does_not_do_again_what_was_done(tmp_path, monkeypatch):
     assert files(tmp_path) == []
 
 
+@pytest.mark.usefixtures("small_working_sets")
 def test_a_killed_refit_goes_on(tmp_path, monkeypatch):
     back = interrupt(monkeypatch, 3)
     with pytest.raises(Interrupted):
@@ -72,6 +73,7 @@ def test_a_killed_refit_goes_on(tmp_path, monkeypatch):
     assert found.best_estimator_.resumed_from_ == 2 and files(tmp_path) == []
 
 
+@pytest.mark.usefixtures("small_working_sets")
 def test_another_search_is_refused(tmp_path, monkeypatch):
     back = interrupt(monkeypatch, 3)
     with pytest.raises(Interrupted):

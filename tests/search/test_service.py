@@ -87,6 +87,7 @@ def test_trials_share_one_set_of_blocks_and_leave_nothing(services):
     assert not coordinator.results and not coordinator.peek and not coordinator.history
 
 
+@pytest.mark.usefixtures("small_working_sets")
 def test_stopping_a_trial_frees_its_heads(services):
     service = services()
     service.start("stays", {"C": 1.0})
