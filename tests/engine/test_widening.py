@@ -107,6 +107,17 @@ def test_max_iter_ends_with_the_certificate_of_what_is_reported(dtype, rounds, g
     assert model.primal_objective_ == pytest.approx(primal, rel=1e-7) and model.dual_objective_ == pytest.approx(dual, rel=1e-7)
 
 
+@pytest.mark.parametrize("rounds", [12, 20, 27])
+@pytest.mark.usefixtures("small_working_sets")
+def test_going_back_does_not_trust_what_rounds_believed(rounds):
+    """Weights of the widest kernels grow so large that tables in float64 are off as well: the gap of the best point is proved, too."""
+    with pytest.warns(ConvergenceWarning, match=f"after {rounds} rounds"):
+        model = fit("float64", 3, tol=1e-9, max_iter=rounds, solver="wrapper")
+    assert len(model.history_) == rounds + 1 and model.history_[-1]["precision"] == "proved"
+    primal, dual = true_values(dual_point(model, N), np.ravel(model.kernel_weights_), decision_from(model, K), 3)
+    assert float(np.max(model.duality_gap_)) == pytest.approx((primal - dual) / primal, rel=1e-5)
+
+
 # -- lost shards ---------------------------------------------------------------------------------------------------------
 
 
