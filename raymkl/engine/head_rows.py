@@ -32,9 +32,9 @@ class HeadRows:
         self.a = np.zeros(n)
         self.box = Box(head, self.own, 1.0)
         self.f: np.ndarray | None = None
-        self.work_on(None, held=False)
+        self.work_on(None)
 
-    def work_on(self, rows: np.ndarray | None, held: bool) -> None:
+    def work_on(self, rows: np.ndarray | None, held: bool = False) -> None:
         """Begin anew with the given rows, or with all; their sums are zero."""
         m = len(self.a) if rows is None else len(rows)
         self.rows, self.offset = rows, np.zeros(m) if held else None

@@ -248,7 +248,7 @@ class _Point:
         return Proof(state.losses(known + self.f, part.intercepts, every_row=True), quadratic)
 
 
-def review(shard: Shard, request: ProofRequest, held: bool) -> None:
+def review(shard: Shard, request: ProofRequest, held: bool = False) -> None:
     """Choose the rows at work anew, where a proof has shown violators among those that had left, and make their sums.
 
     At work are all rows with a dual variable other than zero, all violators, and half as many of those that come nearest to being one.
@@ -264,5 +264,5 @@ def review(shard: Shard, request: ProofRequest, held: bool) -> None:
         if held:
             state.offset = state.of(state.f)
             continue
-        shard.add_light(request.ids, request.rows, {part.head: (request.ids[part.places], part.values)}, {})
+        shard.add_light(request.ids, request.rows, {part.head: (request.ids[part.places], part.values)})
         state.offset = state.of(state.f) - shard.sums(state, part.combination)[0]

@@ -10,7 +10,7 @@ entered a working set. The same class runs in a thread of this process and insid
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -231,7 +231,9 @@ class Shard:
         live = np.flatnonzero(weights)
         return weights[live], live
 
-    def add_light(self, ids: np.ndarray, features: dict, changes: dict[int, tuple[np.ndarray, np.ndarray]], combinations: dict) -> None:
+    def add_light(
+        self, ids: np.ndarray, features: dict, changes: dict[int, tuple[np.ndarray, np.ndarray]], combinations: Mapping | None = None
+    ) -> None:
         """Add the part of some columns to the sums over light statistics.
 
         ids : (k,) sorted. features : of these rows. changes, combinations : by head, columns and what they weigh, and the weights (R,) of
@@ -253,7 +255,7 @@ class Shard:
                         weights, live = self._gated(f, *changes[h])
                         if len(weights):
                             places = np.searchsorted(ids, changes[h][0][live])
-                            sums.append(self._light_sum(f, self.heads[h], len(ids), places, weights, combinations.get(h)))
+                            sums.append(self._light_sum(f, self.heads[h], len(ids), places, weights, (combinations or {}).get(h)))
                 if sums:
                     add_columns(self, s, columns, ids, self.heads[heads[0]].rows, sums)
 
@@ -351,7 +353,7 @@ class Shard:
         """Add the part of some columns to the gradients. ids : (k,). rows : their features. values : (k,) dual variables by head."""
         request = RoundRequest(0, ids, np.arange(len(ids)), rows)
         values = {h: a for h, a in values.items() if self.heads[h].G is not None}  # what is held a proof brings back
-        self.add_light(ids, rows, {h: (ids[used], a[used]) for h, a in values.items() if len(used := np.flatnonzero(a))}, {})
+        self.add_light(ids, rows, {h: (ids[used], a[used]) for h, a in values.items() if len(used := np.flatnonzero(a))})
         blocks = []
         for s, statistic in enumerate(self.statistics):
             if statistic in self.problem.light:

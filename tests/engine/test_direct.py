@@ -338,7 +338,7 @@ def test_a_connection_that_ends_is_a_loss_and_the_next_shard_is_called_through_r
     original = pool.call_all
 
     def call_all(method, *arguments):
-        if method == "advance" and coordinator.round == 3 and not cut:
+        if method == "advance" and coordinator.round == 2 and not cut:
             cut.append(pool.connections[1])
             pool.connections[1].end.shutdown(socket.SHUT_RDWR)
         return original(method, *arguments)

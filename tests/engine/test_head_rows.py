@@ -166,9 +166,9 @@ class Seen:
             self.at_work.append(len(state.a) if state.rows is None else len(state.rows))
             return worth_it
 
-        def reviewed(shard, request):
+        def reviewed(shard, request, held):
             self.reviews += 1
-            return review(shard, request)
+            return review(shard, request, held)
 
         monkeypatch.setattr(HeadRows, "shrink", shrink)
         monkeypatch.setattr("raymkl.engine.coordinator.review", reviewed)

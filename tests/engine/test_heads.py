@@ -180,6 +180,7 @@ def test_paths_of_all_solvers(solver, step, path):
         assert stage.converged and stage.certificate.dual == pytest.approx(single.certificate.dual, rel=2e-4)
 
 
+@pytest.mark.usefixtures("small_working_sets")
 def test_a_path_is_warmer_than_separate_fits():
     """Rounds of a fine path: each stage begins near its end."""
     rows, y = noisy_problem(400)

@@ -50,13 +50,17 @@ def assert_reported_is_true(model, p):
     assert float(np.max(model.duality_gap_)) == pytest.approx((primal - dual) / abs(primal), abs=0.1 * model.tol)
 
 
-@pytest.mark.parametrize("p", [10, np.inf])
+# Gaps that float32 does not reach.
+BEYOND = pytest.mark.parametrize("p, tol", [(10, 1e-5), (np.inf, 1e-3)])
+
+
+@BEYOND
 @pytest.mark.parametrize("shards", [1, 3])
-def test_auto_goes_on_in_float64(p, shards):
+def test_auto_goes_on_in_float64(p, tol, shards):
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
-        model = fit("auto", p, shards)
-    assert model.converged_ and np.max(model.duality_gap_) <= 1e-3
+        model = fit("auto", p, shards, tol=tol)
+    assert model.converged_ and np.max(model.duality_gap_) <= tol
     precisions = [row["precision"] for row in model.history_]
     assert precisions[0] == "float32" and precisions[-1] == "proved" and "float64" in precisions
     # A proof in float32 has failed before.
@@ -65,11 +69,11 @@ def test_auto_goes_on_in_float64(p, shards):
     assert_reported_is_true(model, p)
 
 
-@pytest.mark.parametrize("p", [10, np.inf])
-def test_float32_ends_with_its_true_gap(p):
+@BEYOND
+def test_float32_ends_with_its_true_gap(p, tol):
     with pytest.warns(ConvergenceWarning, match="relative duality gap") as caught:
-        model = fit("float32", p)
-    assert not model.converged_ and np.max(model.duality_gap_) > 1e-3
+        model = fit("float32", p, tol=tol)
+    assert not model.converged_ and np.max(model.duality_gap_) > tol
     assert {row["precision"] for row in model.history_} == {"float32", "proved"} and model.history_[-1]["precision"] == "proved"
     said = float(re.search(r"duality gap of ([\d.e+-]+)", str(caught[0].message)).group(1).rstrip("."))
     assert said == pytest.approx(float(np.max(model.duality_gap_)), rel=0.06)
@@ -113,7 +117,7 @@ def test_going_back_does_not_trust_what_rounds_believed(rounds):
     """Weights of the widest kernels grow so large that tables in float64 are off as well: the gap of the best point is proved, too."""
     with pytest.warns(ConvergenceWarning, match=f"after {rounds} rounds"):
         model = fit("float64", 3, tol=1e-9, max_iter=rounds, solver="wrapper")
-    assert len(model.history_) == rounds + 1 and model.history_[-1]["precision"] == "proved"
+    assert rounds <= len(model.history_) <= rounds + 1 and model.history_[-1]["precision"] == "proved"
     primal, dual = true_values(dual_point(model, N), np.ravel(model.kernel_weights_), decision_from(model, K), 3)
     assert float(np.max(model.duality_gap_)) == pytest.approx((primal - dual) / primal, rel=1e-5)
 
@@ -126,7 +130,7 @@ def run(faults=(), shards=3):
     pool = LossyPool({None: X}, problem, shards, faults)
     pool.coordinator = coordinator = Coordinator(pool, problem, policy=FailurePolicy(100), threads=1)
     coordinator.load()
-    ((result,),) = coordinator.run([head_of(Y, C, p=10, tol=1e-3)])
+    ((result,),) = coordinator.run([head_of(Y, C, p=10, tol=1e-5)])
     return result, pool, coordinator
 
 
@@ -139,8 +143,8 @@ def test_shards_lost_before_while_and_after_precision_grows():
             for worked in (False, True):
                 result, disturbed, _ = run([Fault(method, number, (0, 1, 2), worked)])
                 assert disturbed.deaths, (method, number)
-                assert result.converged and result.certificate.gap <= 1e-3, (method, number)
+                assert result.converged and result.certificate.gap <= 1e-5, (method, number)
                 assert result.certificate.dual == pytest.approx(calm.certificate.dual, rel=2e-3)
                 primal, dual = true_values(result.a, result.theta, (K @ result.theta) @ result.a + result.intercept, 10)
-                assert result.certificate.gap == pytest.approx((primal - dual) / primal, abs=1e-4), (method, number)
+                assert result.certificate.gap == pytest.approx((primal - dual) / primal, abs=1e-6), (method, number)
                 assert all(shard.problem.dtype == np.float64 for shard in disturbed.shards), (method, number)
