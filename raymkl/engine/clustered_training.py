@@ -14,7 +14,8 @@ import numpy as np
 
 from ..kernels.combined import CombinedKernel
 from .clustering import Clusters, kernel_k_means, likelihoods, tau_of_evenness
-from .coordinator import Coordinator, HeadResult
+from .coordinator import Coordinator
+from .head_result import HeadResult
 from .messages import Head
 from .program import Program
 

@@ -16,16 +16,17 @@ import time
 from collections import deque
 from collections.abc import Container, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ..kernels.tables import WideTableBasis
-from ..optim.certificate import Certificate
 from .blas_threads import one_blas_thread
 from .failures import FailurePolicy
-from .head_solver import NARROW_PATIENCE, PATIENCE, HeadSolver, HeadSummary, Step
+from .head_result import HeadResult, feasible, result_of
+from .head_solver import NARROW_PATIENCE, PATIENCE, HeadSolver
+from .head_summary import HeadSummary, Step
 from .messages import Head, HeadRequest, Problem
 from .open_pool import OpenPool
 from .parallel import RowThreads
@@ -41,23 +42,6 @@ from .working_blocks import WorkingBlocks
 ROUND_OFF = {"float32": 1e-6, "tables": 1e-10, "float64": 1e-14}
 # A proof with cached statistics holds if a sample shows an error of the gap below this part of the tolerance.
 SAMPLED_PART = 0.05
-
-
-@dataclass
-class HeadResult:
-    """What a head learned, in one stage of its path.
-
-    a : (n,) signed dual variables. theta : (E,) weights. scale : (E,) normalisation factors. f : decision values of `Head.watch`.
-    """
-
-    a: np.ndarray
-    theta: np.ndarray
-    intercept: float
-    scale: np.ndarray
-    certificate: Certificate
-    rounds: int
-    converged: bool
-    f: np.ndarray | None = None
 
 
 class Coordinator(OpenPool):
@@ -368,7 +352,7 @@ class Coordinator(OpenPool):
             held_out[h] = f[np.searchsorted(np.sort(watch), watch)] + self.solvers[h].certificate.intercept
         self.peeked = {h: held_out[h] for h in curious if h in held_out}
         for h in done:
-            self.results[h].append(_result(self.solvers[h], self.factors[h], held_out.get(h)))
+            self.results[h].append(result_of(self.solvers[h], self.factors[h], held_out.get(h)))
         leaders = dict.fromkeys(self.leaders[h] for h in done if h in self.leaders)
         for party in [self.solvers[h] for h in done if h not in self.leaders] + list(leaders):
             if not party.last_stage:
@@ -499,22 +483,3 @@ class Coordinator(OpenPool):
         ]
         self.history += rows
         return rows
-
-
-def _result(solver: HeadSolver, factor: np.ndarray, f: np.ndarray | None) -> HeadResult:
-    certificate, a, theta = solver.proved
-    if solver.certificate.gap <= solver.head.tol:  # polished beyond the tolerance: the last point is the better one
-        certificate, a, theta = solver.certificate, solver.a.copy(), solver.theta
-    rounds = min(solver.rounds - solver.first_round, solver.head.max_rounds)  # going back to the best point is no step
-    return HeadResult(a, theta, certificate.intercept, factor, certificate, rounds, certificate.gap <= solver.head.tol, f)
-
-
-def feasible(a: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
-    """The point a brought into the box and onto sum(a) = 0 by shrinking the heavier side."""
-    a = np.clip(a, lower, upper)
-    positive, negative = a[a > 0].sum(), -a[a < 0].sum()
-    if positive > negative:
-        a = np.where(a > 0, a * (negative / positive), a)
-    elif negative > positive:
-        a = np.where(a < 0, a * (positive / negative), a)
-    return a

@@ -20,8 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from .coordinator import Coordinator, HeadResult
+from .coordinator import Coordinator
 from .gate_scores import KernelScores, LinearScores
+from .head_result import HeadResult
 from .messages import Head
 from .program import Program
 from .quasi_newton import Memory, Vector

@@ -21,7 +21,7 @@ A head with a `path` solves the same problem for one set of bounds after the oth
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -31,8 +31,9 @@ from ..optim.multipliers import Multipliers
 from ..optim.norms import Norm
 from ..optim.subproblem import line_search, solve, weight_response
 from ..optim.weights import CuttingPlanes
-from ..optim.working_set import choose, merge
-from .messages import Head, HeadReply
+from ..optim.working_set import choose
+from .head_summary import HeadSummary, Step
+from .messages import Head
 from .working_blocks import WorkingBlock
 
 # Dual exponents beyond this make the weights jump between kernels; the fixed point is calmer there.
@@ -76,61 +77,6 @@ MOST_HELD = 6
 LARGEST_HELD_EXPONENT = 4.0
 # Proofs of one stage after which it ends with what was proved.
 MOST_PROOFS = 20
-
-
-@dataclass
-class HeadSummary:
-    """Replies of all shards for one head, put together in the order of the shards.
-
-    ids : (k,) sorted rows whose `gradients` (k, R) and `offsets` (k,) came back. The rest is as in `HeadReply`.
-    """
-
-    grow: np.ndarray
-    grow_residual: np.ndarray
-    shrink: np.ndarray
-    shrink_residual: np.ndarray
-    ids: np.ndarray
-    gradients: np.ndarray | None
-    quadratic: np.ndarray
-    losses: np.ndarray
-    offsets: np.ndarray
-
-    @classmethod
-    def of(cls, replies: list[HeadReply], count: int) -> HeadSummary:
-        sides = []
-        for name, sign in (("grow", -1.0), ("shrink", 1.0)):
-            keys = [sign * getattr(reply, f"{name}_residual") for reply in replies]
-            best, key = merge([getattr(reply, name) for reply in replies], keys, count)
-            sides += [best, sign * key]
-        # Shards own ascending ranges of rows and report them in order, so the joined ids are sorted.
-        return cls(
-            *sides,
-            ids=np.concatenate([reply.ids for reply in replies]),
-            gradients=None if replies[0].gradients is None else np.concatenate([reply.gradients for reply in replies]),
-            quadratic=np.sum([reply.quadratic for reply in replies], axis=0),
-            losses=np.sum([reply.losses for reply in replies], axis=0),
-            offsets=np.concatenate([np.zeros(len(reply.ids)) if reply.offsets is None else reply.offsets for reply in replies]),
-        )
-
-    def gradients_of(self, ids: np.ndarray) -> np.ndarray | None:
-        """(len(ids), R) gradients of rows that were reported; None where shards keep f alone, which is then in the offsets."""
-        return None if self.gradients is None else self.gradients[np.searchsorted(self.ids, ids)]
-
-    def offsets_of(self, ids: np.ndarray) -> np.ndarray:
-        """(len(ids),) what f of these rows differs by from their gradients."""
-        return self.offsets[np.searchsorted(self.ids, ids)]
-
-
-@dataclass
-class Step:
-    """A change of dual variables: ids (k,), delta (k,), and the new values (k,)."""
-
-    ids: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
-    delta: np.ndarray = field(default_factory=lambda: np.empty(0))
-    values: np.ndarray = field(default_factory=lambda: np.empty(0))
-
-    def __getitem__(self, part: slice) -> Step:
-        return Step(self.ids[part], self.delta[part], self.values[part])
 
 
 def may_hold(head: Head) -> bool:
@@ -508,7 +454,7 @@ class HeadSolver:
     def step(self, ids: np.ndarray, block: WorkingBlock) -> Step:
         """Solve the sub-problem of a working set; moves `a`, `theta` and the candidates for b, and returns the change.
 
-        Where the working set is all rows and weights follow, this is repeated here until the problem is solved: no shard need be asked.
+        Where the working set is all rows and weights follow, this is repeated here until the problem is solved, if no shard need be asked.
         """
         if len(ids) == 0:
             return Step()
@@ -539,7 +485,7 @@ class HeadSolver:
         settled = self.rule != "follow" or self.head.norm.p == 2 or self.used.sum() == 1
         # All rows at once: the answer, if no weights follow it. After them a precise one would have to be found anew.
         precision = WHOLE if whole and settled else INNER
-        for repeat in range(MOST_REPEATS if whole and not settled else 1):
+        for repeat in range(MOST_REPEATS if whole and not settled and not block.asks_shards else 1):
             before = violation
             gradients = gradients + self._move(ids, block, linear, gradients, precision * (min(violation, 1.0) if whole else violation))
             residual = linear - gradients @ self.combination

@@ -17,7 +17,8 @@ from ..kernels.families import Family
 from ..kernels.normalize import scales
 from .caches import ColumnCache, RowStore
 from .failures import FailurePolicy, ShardsLost
-from .head_solver import HeadSolver, Step
+from .head_solver import HeadSolver
+from .head_summary import Step
 from .messages import Head, Problem, RoundRequest
 from .plan import MemoryPlan, plan_of
 from .program import forget

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..optim.certificate import Certificate
+from .head_result import HeadResult
 from .messages import Head, RoundRequest
 from .proof import prove
 
 if TYPE_CHECKING:
-    from .coordinator import Coordinator, HeadResult
+    from .coordinator import Coordinator
 
 # Columns that are computed again at a time.
 COLUMNS_AT_ONCE = 512
@@ -147,6 +148,4 @@ def _pack_result(result: HeadResult) -> dict:
 
 
 def _unpack_result(stored: dict) -> HeadResult:
-    from .coordinator import HeadResult
-
     return HeadResult(**{**stored, "certificate": Certificate(**stored["certificate"])})

@@ -193,6 +193,7 @@ class WorkingBlock:
     def __init__(self, parts: list[tuple], threads: RowThreads, buffer: np.ndarray):
         """parts : per family (basis, stat (q, q) or _Stack, gate (q,) or None). buffer : (q, q) to put the Hessian in."""
         self.parts, self.threads, self.buffer = parts, threads, buffer
+        self.asks_shards = any(isinstance(stat, _Stack) for _, stat, _ in parts)
 
     def hessian(self, combination: np.ndarray, left: np.ndarray | None, right: np.ndarray | None) -> np.ndarray:
         """(q, q) combined kernel matrix sum_r combination[r] basis_r, gates applied, plus left @ right.T where given."""

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raymkl.engine.caches import ColumnCache, RowStore
-from raymkl.engine.coordinator import feasible
+from raymkl.engine.head_result import feasible
 from raymkl.engine.train import WORTH_A_CLUSTER, choose_engine
 
 

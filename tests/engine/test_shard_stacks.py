@@ -132,17 +132,14 @@ def test_changes_are_forgotten(stacks, monkeypatch):
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_a_fit_uses_what_it_knows(monkeypatch, classes):
-    """All rows are in the working set, so hardly anything is left for the gradients to compute, and the model is the same as without.
-
-    The wrapper makes one change of every working set before the shards hear of it.
-    """
+    """All rows are in the working set, so hardly anything is left for the gradients to compute, and the model is the same as without."""
     X, y = noisy_problem(80, seed=3)
     y = y if classes == 2 else np.arange(80) % 3
     K = gram(rbf([0.01, 0.1, 1.0]), X)
 
     def fit():
         counted = Counted(monkeypatch)
-        return MKLClassifier(kernels="precomputed", solver="wrapper", engine="local", tol=1e-6).fit(K, y), counted.rows
+        return MKLClassifier(kernels="precomputed", engine="local", tol=1e-6).fit(K, y), counted.rows
 
     knowing, few = fit()
     monkeypatch.undo()
