@@ -63,6 +63,8 @@ PATIENCE = 200
 SETTLING = 0.3
 LEAVING = 1.0
 NEAR = 0.03
+# Rounds without progress after which weights that follow ask for a proof, which may show why.
+STALLED = 8
 # The same in float32, where more precise statistics may be had instead.
 NARROW_PATIENCE = 40
 # Weights are held once the gap is below so many times the tolerance, and below the second number. A gap at held weights of this part of
@@ -75,8 +77,9 @@ HELD_PART = 0.1
 MOST_HELD = 6
 # Dual exponents up to which weights are held: beyond, they answer to little changes.
 LARGEST_HELD_EXPONENT = 4.0
-# Proofs of one stage after which it ends with what was proved.
+# Proofs of one stage after which it ends with what was proved, and after which one that shows no better gap than the last ends it.
 MOST_PROOFS = 20
+FUTILE_PROOFS = 8
 
 
 def may_hold(head: Head) -> bool:
@@ -137,7 +140,7 @@ class HeadSolver:
         self.polish_left, self.polished_to = POLISH_ROUNDS, np.inf
         self.stride, self.last_weight_gap = 1.0, np.inf
         self.done = self.ready = self.giving_up = self.going_back = False
-        self.proofs, self.last_proof, self.exhausted = 0, np.inf, False
+        self.proofs, self.last_proof, self.exhausted, self.stalled = 0, np.inf, False, False
         self.enough = HELD_ENOUGH * self.head.tol  # gap at held weights that asks for a proof
 
     @property
@@ -276,12 +279,10 @@ class HeadSolver:
             self.proved = (self.certificate, self.a.copy(), self.theta.copy())
         self.best = self.proved  # what the rounds believed to be better has been looked at
         self.proofs += 1
-        self.exhausted = (
-            self.stuck
-            or (self.held and self.proofs > MOST_HELD)
-            or self.proofs > MOST_PROOFS
-            or (self.proofs > 2 and gap > 0.7 * self.last_proof)
-        )
+        # Where more precise statistics may be had instead, there is no use in trying for long.
+        futile = 1 if self.stalled else 2 if self.patience < PATIENCE else FUTILE_PROOFS
+        no_better = self.proofs > futile and gap > 0.7 * self.last_proof
+        self.exhausted = self.stuck or no_better or self.proofs > (MOST_HELD if self.held else MOST_PROOFS)
         self.last_proof = gap
         if self.held and self.exhausted and gap > self.head.tol and not self.giving_up:
             self.held = self.may_hold = self.exhausted = False  # weights that follow are sharper
@@ -323,6 +324,8 @@ class HeadSolver:
                 self.polished_to = min(self.polished_to, self.violation)
             else:
                 self.ready = True
+        if self.rule == "follow" and self.rounds - self.last_progress > STALLED:
+            self.ready = self.stalled = True  # rounds that get nowhere may be wrong about where they are
         over = self.rounds - self.first_round >= self.head.max_rounds or self.certificate.dual > self.head.ceiling
         self.giving_up = self.giving_up or over or (self.stuck and not self.held)
         if self.giving_up:
@@ -348,7 +351,7 @@ class HeadSolver:
         self.spread, self.round_off, self.patience = spread, round_off, PATIENCE
         self.s_offset, self.proven_s, self.stretch = np.zeros(len(spread)), None, 1.0
         self.ready = self.giving_up = self.going_back = self.done = self.review_due = False
-        self.proofs, self.last_proof, self.last_progress = 0, np.inf, self.rounds
+        self.proofs, self.last_proof, self.last_progress, self.stalled = 0, np.inf, self.rounds, False
         self.weights_moved = True  # the next round shows the residuals as they are, before rows are chosen
 
     @property

@@ -35,7 +35,7 @@ THETA_STEPS = ("auto", "analytic", "cutting_plane")
 DTYPES = ("auto", "float32", "float64")
 # With dtype="auto", problems with at most this many kernel values use float64.
 SMALL_PROBLEM = 1_000_000
-# The same for p > 2, where quadratic terms may vanish and their round-off decides how small a gap can be certified.
+# The same for p > 2, with statistics that are kept.
 SMALL_PROBLEM_LARGE_P = 50_000_000
 # In float64, so many kernel values are computed by their formulas in less time than it takes to make a table.
 FEW_VALUES = 50_000
@@ -165,10 +165,13 @@ class BaseMKL(ExplainMixin, BaseEstimator):
         n = next(iter(rows.values())).shape[0]
         gates, gate_of_entry = self._spherical_gates(rows, kernels)
         values = n * n * len(kernels)
-        small = values <= (SMALL_PROBLEM if self.p <= 2 else SMALL_PROBLEM_LARGE_P)
+        families = group(*_without_constant_gates(kernels, gates, gate_of_entry), join=True)
+        light = _light(families, rows)
+        # For p > 2 quadratic terms may vanish: their round-off decides about the gap, and light statistics cost little more in float64.
+        cheap = values <= SMALL_PROBLEM_LARGE_P or all(family.statistic in light for family in families)
+        small = values <= SMALL_PROBLEM or (self.p > 2 and cheap)
         double = self.dtype == "float64" or (self.dtype == "auto" and small)
         dtype = np.float64 if double else np.float32
-        families = group(*_without_constant_gates(kernels, gates, gate_of_entry), join=True)
         problem = Problem(
             views=list(rows),
             families=families,
@@ -179,7 +182,7 @@ class BaseMKL(ExplainMixin, BaseEstimator):
             exact=self.exact or (double and values <= FEW_VALUES),
             coarse=self.p <= 2,
             may_widen=self.dtype == "auto" and not double,
-            light=_light(families, rows),
+            light=light,
             # The gates of "spherical" bring all values down to one.
             wide=frozenset() if double or self.dtype != "auto" or self.normalize == "spherical" else self._wide(rows, families, heads),
             depths={key: array.shape[2] for key, array in rows.items() if getattr(array, "ndim", 2) == 3},

@@ -57,8 +57,9 @@ class MKLClassifier(ClassifierMixin, BaseMKL):
         Continue from the last solution when the number of rows and kernels is the same (a path over C, say).
     dtype : {"auto", "float32", "float64"}
         Of pair statistics while training; the certificate is that of the kernels' formulas either way. "auto" is float32, and goes on in
-        float64 where float32 does not reach `tol`; problems so small that float64 costs little begin with it (n * n * M <= 1e6; 5e7 for
-        p > 2, where round-off matters most). In float32 a fit that cannot reach `tol` ends with a warning and the gap it has reached.
+        float64 where float32 does not reach `tol`; problems for which float64 costs little begin with it (n * n * M <= 1e6; for p > 2,
+        where round-off matters most, 5e7, or up to 64 columns). In float32 a fit that cannot reach `tol` ends with a warning and the gap
+        it has reached.
     exact : bool
         Evaluate kernel formulas directly instead of tables (cost grows with the number of kernels).
     random_state : None

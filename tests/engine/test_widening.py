@@ -29,6 +29,7 @@ def no_problem_is_small(monkeypatch):
     """Small problems begin in float64."""
     monkeypatch.setattr(base_module, "SMALL_PROBLEM", 0)
     monkeypatch.setattr(base_module, "SMALL_PROBLEM_LARGE_P", 0)
+    monkeypatch.setattr(base_module, "_light", lambda families, rows: frozenset())
 
 
 def fit(dtype, p, shards=2, **more):

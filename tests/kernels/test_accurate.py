@@ -87,7 +87,7 @@ def test_decision_values(name):
     sums, stat, _, right = block(name)
     weights = np.abs(RNG.normal(size=len(BANKS[name][0])))
     out = np.full(len(stat), 0.5)
-    sums.function(weights)(stat, right, out)
+    sums.function(weights)(stat, right, out, np.empty(stat.size))
     for i in range(len(stat)):
         terms = np.array([w * kernel.profile(stat[i]) * right for w, kernel in zip(weights, BANKS[name][0], strict=True)])
         # A kernel is off by a part of its largest value, which is 1 where it is tabulated.
@@ -119,7 +119,7 @@ def test_every_single_value(name):
     t = t[t <= bound]
     for m, kernel in enumerate(bank):
         out = np.zeros(len(t))
-        sums.function(np.eye(len(bank))[m])(np.ascontiguousarray(t[:, None]), np.ones(1), out)
+        sums.function(np.eye(len(bank))[m])(np.ascontiguousarray(t[:, None]), np.ones(1), out, np.empty(len(t)))
         np.testing.assert_allclose(out, kernel.profile(t), rtol=0, atol=1e-12)
     assert out[0] == pytest.approx(1.0, abs=2e-15)
 
@@ -130,7 +130,7 @@ def test_empty_sums_are_zero():
         np.testing.assert_array_equal(sums.total(sums.moments()), np.zeros(len(BANKS[name][0])))
         moments, out = sums.moments(), np.zeros(len(stat))
         sums.add(moments, np.empty((0, len(right))), left[:0], right)
-        sums.function(np.zeros(len(BANKS[name][0])))(stat, right, out)
+        sums.function(np.zeros(len(BANKS[name][0])))(stat, right, out, np.empty(stat.size))
         assert not np.any(sums.total(moments)) and not np.any(out)
 
 

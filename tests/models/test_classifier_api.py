@@ -128,6 +128,7 @@ def test_support_holds_rows_of_any_class_once():
 # -- the run ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("small_working_sets")
 @pytest.mark.parametrize("p", [1.05, 4 / 3, 3])
 def test_warm_start_over_a_path_of_c(p):
     path = [0.1, 0.2, 0.4, 0.8]
@@ -147,9 +148,10 @@ def test_warm_start_with_other_data_starts_anew():
     np.testing.assert_array_equal(warm.decision_function(X_TEST), classifier().fit(X[:60], Y[:60]).decision_function(X_TEST))
 
 
+@pytest.mark.usefixtures("small_working_sets")
 @pytest.mark.parametrize("p", [1.05, 4 / 3, 3])
 def test_history_and_its_dual_ascent(p):
-    """Chunking with analytic weights raises the dual in every round, up to round-off."""
+    """Chunking with analytic weights raises the dual in every round, up to round-off; what is proved in the end is another figure."""
     X, y = noisy_problem(1200, seed=2)  # larger than a working set, so that there are rounds
     model = MKLClassifier(kernels=BANK, p=p, tol=1e-4, engine="local").fit(X, y)
     rows = model.history_
@@ -158,14 +160,15 @@ def test_history_and_its_dual_ascent(p):
     assert [row["round"] for row in rows] == list(range(1, len(rows) + 1))
     assert model.n_iter_ == len(rows)
     assert np.all(np.diff([row["seconds"] for row in rows]) >= 0)
-    duals = np.array([row["dual"] for row in rows])
-    assert np.all(np.diff(duals) >= -1e-6 * np.abs(duals).max())
+    duals = np.array([row["dual"] for row in rows if row["precision"] != "proved"])
+    assert np.all(np.diff(duals) >= -1e-6 * np.abs(duals).max()) and rows[-1]["dual"] == pytest.approx(duals[-1], rel=1e-3)
     for row in rows:
         assert row["gap"] == pytest.approx((row["primal"] - row["dual"]) / abs(row["primal"]))
     assert rows[-1]["gap"] == model.duality_gap_
     assert rows[-1]["support_vectors"] == len(model.support_)
 
 
+@pytest.mark.usefixtures("small_working_sets")
 def test_stopping_early_warns_with_the_gap_reached():
     with pytest.warns(ConvergenceWarning) as record:
         model = classifier(max_iter=2, C=100.0).fit(X, Y)

@@ -135,6 +135,7 @@ def test_thirty_classes_of_six():
     assert apart(clf.decision_function(X)[:, 17], binary.decision_function(X)) < 0.1
 
 
+@pytest.mark.usefixtures("small_working_sets")
 def test_finished_classes_leave_the_rounds():
     X, y = blobs([6] * 30, features=8, spread=2.5)
     clf = model(tol=1e-3).fit(X, y)

@@ -106,6 +106,7 @@ def test_stopping_a_trial_frees_its_heads(services):
     assert reports_of(service, "stays")[-1]["gap"] <= 1e-6
 
 
+@pytest.mark.usefixtures("small_working_sets")
 def test_a_trial_that_nobody_reads_pauses(services):
     service = services()
     service.start("idle", {"C": 30.0})
