@@ -71,7 +71,7 @@ NARROW_PATIENCE = 40
 # the tolerance asks for a proof. If it fails, weights whose own part of the gap is more than this part of the tolerance move. So many
 # proofs at most.
 HELD_BELOW = 300.0
-HELD_AT_MOST = 0.3
+HELD_AT_MOST = 0.35
 HELD_ENOUGH = 0.9
 HELD_PART = 0.1
 MOST_HELD = 6

@@ -16,9 +16,9 @@ WORKING_SET = 1536
 # Large problems: a round costs much more in the shards than in the coordinator, so that fewer, larger rounds pay.
 LARGE_PROBLEM = 16_000
 LARGE_WORKING_SET = 2048
-# Light statistics: rounds cost little, so that a working set need not hold more than this part of the rows (but so many at least).
-LIGHT_PART = 8
-SMALLEST_LIGHT = 640
+# Light statistics: rounds cost little, so that a working set need not hold more than a part of the rows.
+SMALLEST_LIGHT = 512
+USUAL_LIGHT = 768
 # Strings: most rows become support vectors and hold each other back, so that few large rounds take half the time of many small ones.
 STRING_WORKING_SET = 3072
 SMALLEST_WORKING_SET = 64
@@ -73,8 +73,8 @@ def plan(
     ValueError when not even one round fits.
     """
     size = STRING_WORKING_SET if strings else WORKING_SET if n_rows < LARGE_PROBLEM else LARGE_WORKING_SET
-    if light and n_rows > size:
-        size = min(size, max(n_rows // LIGHT_PART, SMALLEST_LIGHT))
+    if light and n_rows > WORKING_SET:
+        size = min(size, max(min(n_rows // 6, USUAL_LIGHT), n_rows // 8, SMALLEST_LIGHT))
     smallest = max(min(SMALLEST_WORKING_SET, n_rows), 2)
     size = max(min(size, n_rows), smallest)
     per_column = shard_rows * item
