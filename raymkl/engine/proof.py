@@ -63,7 +63,7 @@ class HeadProof:
 class ProofRequest:
     """Points to look at. ids : (K,) sorted support rows of all heads. rows : their features. bounds : of every statistic.
 
-    slots : (K,) where cached statistics may be used, else None. values, quadratic : which of f and the quadratic terms are wanted.
+    slots : (K,) where cached statistics may be used, else None. quadratic : whether quadratic terms are wanted, or f alone.
     """
 
     ids: np.ndarray
@@ -71,7 +71,6 @@ class ProofRequest:
     bounds: list[float]
     heads: list[HeadProof] = field(default_factory=list)
     slots: np.ndarray | None = None
-    values: bool = True
     quadratic: bool = True
 
 
@@ -166,7 +165,7 @@ class _Point:
 
     def __init__(self, shard: Shard, part: HeadProof, request: ProofRequest, sums: dict[int, AccurateSums]):
         self.shard, self.part, self.sums = shard, part, sums
-        self.wants_values, self.wants_quadratic, ids = request.values, request.quadratic, request.ids
+        self.wants_quadratic, ids = request.quadratic, request.ids
         self.f = np.zeros(shard.n)
         right = np.zeros(len(ids))
         right[part.places] = part.values
@@ -186,8 +185,7 @@ class _Point:
 
     def add(self, f: int, moments: np.ndarray, stat: np.ndarray, rows: slice, columns: slice, room: np.ndarray) -> None:
         """Take the pairs of a block into the decision values and into the moments of the quadratic terms."""
-        if self.wants_values:
-            self.add_values(f, stat, rows, columns, self.f[rows], room)
+        self.add_values(f, stat, rows, columns, self.f[rows], room)
         if not self.wants_quadratic:
             return
         left, right = self.left[f][rows], self.right[f][columns]
@@ -240,8 +238,6 @@ class _Point:
             else:
                 known += values
                 quadratic[family.members] = basis.coefficients @ ((gate * state.a) @ state.G[f])
-        if not self.wants_values:
-            return Proof(np.zeros(len(part.intercepts)), quadratic)
         if self.sums:
             state.f = known + self.f
             state.offset = state.of(self.f) - rough
