@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 # Rows at work in a shard, at least.
 FEWEST_AT_WORK = 256
 # Rows of a shard whose precise values tell what rough ones are worth.
-SAMPLE = 192
+SAMPLE = 96
 
 
 @dataclass

@@ -159,6 +159,7 @@ def test_the_sampled_error_is_of_the_right_size(many_columns, monkeypatch):
         """What of primal - dual depends on f and s, to first order: the losses, and a'f = sum theta s."""
         return losses[at] + theta @ s
 
+    monkeypatch.setattr("raymkl.engine.proof.SAMPLE", 10_000)
     ((rough, rough_s, error, variance),) = proved(coordinator, [0], slots=True)
     true = of_gap(expected, quadratic) - of_gap(rough, rough_s)
     assert error == pytest.approx(true, rel=0.05, abs=1e-9) and variance == 0.0
