@@ -138,7 +138,7 @@ def mask_sums(
         for h in range(len(masks)):
             result[h, family.members] = basis.coefficients @ (own[h] @ shard.column_sums(f, ids, slots, weights[h]))
     points = [_Mask(own[h], weights[h], sums) for h in range(len(masks))]
-    sweep(shard, Columns(ids, rows, slots if shard.problem.light != frozenset(shard.statistics) else None), sums, points)
+    sweep(shard, Columns(ids, rows, slots), sums, points)
     for h, point in enumerate(points):
         for f, totals in point.totals.items():
             result[h, shard.problem.families[f].members] = sums[f].total(totals)
