@@ -9,54 +9,47 @@ forgotten. Fresh memory alone would cost more.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..kernels.tables import TableBasis, WideTableBasis
+
 if TYPE_CHECKING:
     from .shard import Shard
 
-# Rows and columns of a block.
-BLOCK_ROWS = 2048
-BLOCK_COLUMNS = 256
+# Rows and columns of a block: half of a processor's second-level cache.
+BLOCK_ROWS = 128
+BLOCK_COLUMNS = 1024
 
 
 @dataclass
 class LightSum:
-    """One sum: places (k,) of its columns among all, ascending, their weights (k,), and out (m, R) for m rows."""
+    """One sum: places (k,) of its columns among all, ascending, their weights (k,), and out (m, R) for m rows.
+
+    gate : (m,) what sums of the rows are multiplied with, or None.
+    """
 
     basis: Any
     places: np.ndarray
     weights: np.ndarray
     out: np.ndarray
+    gate: np.ndarray | None = None
+
+    def add(self, block: np.ndarray, rows: slice) -> None:
+        """Add a block (columns, rows), whose columns `places` speaks of."""
+        width = rows.stop - rows.start
+        if self.gate is None:
+            self.basis.accumulate(block, self.places, self.weights, self.out[rows], 0, width)
+            return
+        found = np.zeros((width, self.out.shape[1]))
+        self.basis.accumulate(block, self.places, self.weights, found, 0, width)
+        self.out[rows] += found * self.gate[rows, None]
 
 
-@dataclass
-class HeldSum:
-    """The sum of one function: called as function(stat, values) for blocks (columns, rows). weights : (k,) of all columns, zero for those
-    that have no part in it. gate : (m,) of the rows, or None. out : (m,).
-    """
-
-    function: Any
-    weights: np.ndarray
-    gate: np.ndarray | None
-    out: np.ndarray
-
-    def add(self, block: np.ndarray, some: slice, rows: slice, room: np.ndarray) -> None:
-        """Add a block. room : memory for values of all its pairs."""
-        weights = self.weights[some]
-        used = np.flatnonzero(weights)
-        if len(used) < len(weights):
-            block, weights = np.ascontiguousarray(block[used]), weights[used]
-        values = room[: block.size].reshape(block.shape)
-        self.function(block, values)
-        found = weights @ values
-        self.out[rows] += found if self.gate is None else found * self.gate[rows]
-
-
-def add_columns(shard: Shard, s: int, columns: Any, ids: np.ndarray, rows: np.ndarray | None, sums: list) -> None:
-    """Add columns to some sums (`LightSum`, `HeldSum`).
+def add_columns(shard: Shard, s: int, columns: Any, ids: np.ndarray, rows: np.ndarray | None, sums: list[LightSum]) -> None:
+    """Add columns to some sums.
 
     columns, ids : (k,) prepared features and numbers. rows : own rows that the sums are for, or None for all.
     """
@@ -73,34 +66,34 @@ def add_columns(shard: Shard, s: int, columns: Any, ids: np.ndarray, rows: np.nd
 class _Blocks:
     """Goes through portions of the rows, and for each through all columns."""
 
-    def __init__(self, statistic: Any, dtype: Any, own: Any, columns: Any, local: np.ndarray, sums: list):
-        self.statistic, self.dtype, self.own = statistic, dtype, own
-        self.held = [one for one in sums if isinstance(one, HeldSum)]
-        sums = [one for one in sums if isinstance(one, LightSum)]
-        self.parts = []  # (which columns, their features, their places among the rows, what each sum by functions has of them)
+    def __init__(self, statistic: Any, dtype: Any, own: Any, columns: Any, local: np.ndarray, sums: list[LightSum]):
+        self.statistic, self.dtype, self.size, self.features = statistic, dtype, len(own), columns
+        columns, self.own = statistic.as_left(columns), statistic.as_right(own)
+        # Tables take what round-off makes negative for zero.
+        self.clip = statistic.non_negative and not all(isinstance(one.basis, TableBasis | WideTableBasis) for one in sums)
+        self.parts = []  # (columns, their places among the rows, where they stand, what each sum has of them)
         for first in range(0, len(columns), BLOCK_COLUMNS):
             some = slice(first, min(first + BLOCK_COLUMNS, len(columns)))
             wanted = []
             for one in sums:
                 here = slice(*np.searchsorted(one.places, (some.start, some.stop)))
                 if here.stop > here.start:
-                    wanted.append(LightSum(one.basis, one.places[here] - first, one.weights[here], one.out))
-            self.parts.append((some, columns.take(some), local[some], wanted))
+                    wanted.append(replace(one, places=one.places[here] - first, weights=one.weights[here]))
+            self.parts.append((columns.take(some), local[some], first, wanted))
 
     def __call__(self, start: int, stop: int) -> None:
         # Fresh memory for every block would cost as much as the block.
-        size = min(BLOCK_ROWS, len(self.own)) * max(len(part[1]) for part in self.parts)
-        memory, room = np.empty(size, self.dtype), np.empty(size if self.held else 0)
+        memory = np.empty(min(BLOCK_ROWS, self.size) * max(len(part[0]) for part in self.parts), self.dtype)
         for portion in range(start, stop):
-            rows = slice(portion * BLOCK_ROWS, min((portion + 1) * BLOCK_ROWS, len(self.own)))
+            rows = slice(portion * BLOCK_ROWS, min((portion + 1) * BLOCK_ROWS, self.size))
             own, width = self.own.take(rows), rows.stop - rows.start
-            for some, columns, local, wanted in self.parts:
+            for columns, local, first, wanted in self.parts:
                 block = memory[: len(columns) * width].reshape(len(columns), width)
                 self.statistic.pairs_into(columns, own, block)
                 mine = np.flatnonzero((local >= rows.start) & (local < rows.stop))
                 if len(mine):  # the statistic of a row with itself is known exactly
-                    block[mine, local[mine] - rows.start] = self.statistic.diagonal(columns.take(mine))
-                for held in self.held:
-                    held.add(block, some, rows, room)
+                    block[mine, local[mine] - rows.start] = self.statistic.diagonal(self.features.take(first + mine))
+                if self.clip:
+                    np.maximum(block, 0, out=block)
                 for one in wanted:
-                    one.basis.accumulate(block, one.places, one.weights, one.out[rows], 0, width)
+                    one.add(block, rows)

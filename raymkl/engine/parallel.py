@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor, wait
+from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -12,12 +14,22 @@ import numpy as np
 WORTH_A_THREAD = 5_000_000
 
 
+def side_by_side(executor: Executor, calls: Sequence[Callable[[], Any]]) -> list:
+    """Results of all calls. The calling thread takes the first one itself: it is awake, and others take a while to be."""
+    others = [executor.submit(call) for call in calls[1:]]
+    try:
+        results = [call() for call in calls[:1]]
+    finally:
+        wait(others)
+    return results + [other.result() for other in others]
+
+
 class RowThreads:
     """Runs `work(start, stop)` over ranges of rows, one range per thread."""
 
     def __init__(self, threads: int = 1):
         self.threads = threads
-        self.executor = ThreadPoolExecutor(threads) if threads > 1 else None
+        self.executor = ThreadPoolExecutor(threads - 1) if threads > 1 else None
 
     def split(self, n: int, work: Callable[[int, int], None], cost: float = np.inf) -> None:
         """Share n rows; with less than `WORTH_A_THREAD` of cost (elementary steps) the calling thread does it all."""
@@ -25,9 +37,7 @@ class RowThreads:
             work(0, n)
             return
         edges = np.linspace(0, n, self.threads + 1).astype(int).tolist()
-        futures = [self.executor.submit(work, start, stop) for start, stop in pairwise(edges) if stop > start]
-        for future in futures:
-            future.result()
+        side_by_side(self.executor, [partial(work, start, stop) for start, stop in pairwise(edges) if stop > start])
 
     def close(self) -> None:
         if self.executor is not None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from .blas_threads import one_blas_thread
 from .messages import Problem
+from .parallel import side_by_side
 from .rows import split_bounds, take
 from .shard import Shard
 
@@ -31,7 +33,7 @@ class LocalPool:
         self.shards = [Shard() for _ in self.bounds]
         for shard, (first, last) in zip(self.shards, self.bounds, strict=True):
             shard.load(take(rows, slice(first, last)), first, problem)
-        self.executor = ThreadPoolExecutor(num_shards) if num_shards > 1 else None
+        self.executor = ThreadPoolExecutor(num_shards - 1) if num_shards > 1 else None
         # Several threads calling BLAS at once would otherwise start threads of their own, and threads of BLAS wait for each other longer
         # than they work on the blocks that are multiplied here.
         self.limits = one_blas_thread()
@@ -41,15 +43,12 @@ class LocalPool:
 
     def call_all(self, method: str, *arguments: Any) -> list:
         """Result of a shard method from every shard, in the order of the shards."""
-        if self.executor is None:
-            return [getattr(shard, method)(*arguments) for shard in self.shards]
-        return list(self.executor.map(lambda shard: getattr(shard, method)(*arguments), self.shards))
+        return self.call_some([(shard, method, arguments) for shard in range(len(self.shards))])
 
     def call_some(self, calls: list[tuple[int, str, tuple]]) -> list:
         """Results of calls (shard, method, arguments)."""
-        if self.executor is None:
-            return [getattr(self.shards[shard], method)(*arguments) for shard, method, arguments in calls]
-        return list(self.executor.map(lambda c: getattr(self.shards[c[0]], c[1])(*c[2]), calls))
+        wanted = [partial(getattr(self.shards[shard], method), *arguments) for shard, method, arguments in calls]
+        return [call() for call in wanted] if self.executor is None else side_by_side(self.executor, wanted)
 
     def close(self) -> None:
         """End the threads and give BLAS its threads back."""

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..kernels.accurate import AccurateSums, accurate_sums
+from ..kernels.accurate import MANY, AccurateSums, accurate_sums
 from ..kernels.basis import FormulaBasis, LinearBasis, PowerBasis, StackBasis
 from ..kernels.families import NO_GATE
 from ..kernels.match_counts import RunBasis
@@ -153,11 +153,7 @@ class _Mask:
         self.totals = {f: family_sums.moments() for f, family_sums in sums.items()}
 
     def add(self, f: int, moments: np.ndarray, stat: np.ndarray, rows: slice, columns: slice, room: np.ndarray) -> None:
-        left, right = self.left[rows], self.right[columns]
-        some, mine = np.flatnonzero(right), np.flatnonzero(left)
-        if len(some) < len(right) or len(mine) < len(left):
-            stat, left, right = np.ascontiguousarray(stat[np.ix_(mine, some)]), left[mine], right[some]
-        self.sums[f].add(moments, stat, left, right)
+        self.sums[f].add(moments, stat, self.left[rows], self.right[columns])
 
 
 class _Point:
@@ -188,16 +184,13 @@ class _Point:
         self.add_values(f, stat, rows, columns, self.f[rows], room)
         if not self.wants_quadratic:
             return
-        left, right = self.left[f][rows], self.right[f][columns]
-        mine, some = np.flatnonzero(left), np.flatnonzero(right)
-        if len(mine) and len(some):
-            self.sums[f].add(moments, np.ascontiguousarray(stat[np.ix_(mine, some)]), left[mine], right[some])
+        self.sums[f].add(moments, stat, self.left[f][rows], self.right[f][columns])
 
     def add_values(self, f: int, stat: np.ndarray, rows: slice | np.ndarray, columns: slice, out: np.ndarray, room: np.ndarray) -> None:
         """Add the part of a block to decision values (rows,)."""
         right = self.right[f][columns]
         some = np.flatnonzero(right)  # support rows of other heads, or outside a gate, are not evaluated
-        if len(some) < 0.7 * len(right):
+        if len(some) < MANY * len(right):
             stat, right = np.ascontiguousarray(stat[:, some]), right[some]
         values, gate = np.zeros(len(stat)), self.shard.problem.families[f].gate
         self.functions[f](stat, right, values, room)

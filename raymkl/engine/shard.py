@@ -26,7 +26,7 @@ from ..kernels.store import StoreRows
 from ..optim.losses import slopes
 from ..optim.working_set import evenly_spaced, violators
 from .head_rows import HeadRows
-from .light_blocks import HeldSum, LightSum, add_columns
+from .light_blocks import LightSum, add_columns
 from .messages import Head, HeadReply, HeadRequest, Problem, RoundReply, RoundRequest
 from .parallel import RowThreads
 from .rows import from_block, take
@@ -255,19 +255,17 @@ class Shard:
                         weights, live = self._gated(f, *changes[h])
                         if len(weights):
                             places = np.searchsorted(ids, changes[h][0][live])
-                            sums.append(self._light_sum(f, self.heads[h], len(ids), places, weights, (combinations or {}).get(h)))
+                            sums.append(self._light_sum(f, self.heads[h], places, weights, (combinations or {}).get(h)))
                 if sums:
                     add_columns(self, s, columns, ids, self.heads[heads[0]].rows, sums)
 
-    def _light_sum(self, f: int, state: HeadRows, n_columns: int, places: np.ndarray, weights: np.ndarray, combination: Any) -> Any:
+    def _light_sum(self, f: int, state: HeadRows, places: np.ndarray, weights: np.ndarray, combination: Any) -> LightSum:
         """The sum of a family that some columns (at `places`) are added to."""
         if state.G is not None:
             return LightSum(self.bases[f], places, np.array(weights), state.G[f])
-        of_all = np.zeros(n_columns)
-        of_all[places] = weights
         gate = self.problem.families[f].gate
-        function = self.bases[f].function(combination[self.functions[f]])
-        return HeldSum(function, of_all, None if gate == NO_GATE else state.of(self.gates[:, gate]), state.offset)
+        one = self.bases[f].combined(combination[self.functions[f]])
+        return LightSum(one, places, np.array(weights), state.offset[:, None], None if gate == NO_GATE else state.of(self.gates[:, gate]))
 
     def sums(self, state: HeadRows, combination: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """f (m,) of the rows at work as G has it, and what it leaves of quadratic terms: (R,), or (1,) where weights are held."""

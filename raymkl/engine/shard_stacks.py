@@ -27,7 +27,7 @@ class ShardStacks:
 
     def hessian(self, s: int, stack: Stack, ids: np.ndarray, columns: np.ndarray, matrices: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """(own ids, columns) of the sum of some matrices with the given weights, (R,) both; good until the next call."""
-        from ..kernels.compiled import combine_stack
+        from ..kernels.loops import combine_stack
 
         size = len(ids) * len(columns)
         if s not in self.buffers or self.buffers[s].size < size:
@@ -71,7 +71,7 @@ class ShardStacks:
 
     def _sums(self, stack: Stack, rows: np.ndarray, columns: np.ndarray, matrices: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """(rows, R) sums over columns. rows : places among the own rows; of a store all of them."""
-        from ..kernels.compiled import accumulate_stack
+        from ..kernels.loops import accumulate_stack
 
         out = np.zeros((len(rows), len(matrices)))
 

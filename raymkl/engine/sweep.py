@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..kernels.accurate import AccurateSums
+from ..kernels.accurate import AccurateSums, CellSums
 from .rows import take
 
 if TYPE_CHECKING:
     from .shard import Shard
 
 # Rows and columns of a block of statistics; it stays in the processor's cache while all points look at it.
-BLOCK_ROWS = 1024
+BLOCK_ROWS = 256
 BLOCK_COLUMNS = 256
 
 
@@ -39,7 +39,8 @@ def sweep(shard: Shard, columns: Columns, sums: dict[int, AccurateSums], points:
     """
     for s in sorted({shard.family_statistic[f] for f in sums}):
         families = [f for f in sums if shard.family_statistic[f] == s]
-        source = (_CachedBlocks if columns.is_rough(shard, s) else _PreciseBlocks)(shard, s, columns)
+        rough = columns.is_rough(shard, s)
+        source = _CachedBlocks(shard, s, columns) if rough else _PreciseBlocks(shard, s, columns, [sums[f] for f in families])
         moments: dict[int, list] = {}
 
         def work(start: int, stop: int, source=source, families=families, moments=moments) -> None:
@@ -66,22 +67,31 @@ def _portions(n: int) -> list[slice]:
 class _PreciseBlocks:
     """Statistics computed in float64 from the rows as they came."""
 
-    def __init__(self, shard: Shard, s: int, columns: Columns):
-        self.shard, self.statistic, self.ids = shard, shard.statistics[s], columns.ids
-        prepared = self.statistic.prepare(columns.features, np.float64, shard.centers) if len(columns.ids) else []
-        self.parts = [(some, prepared.take(some)) for some in _portions(len(columns.ids))]
+    def __init__(self, shard: Shard, s: int, columns: Columns, sums: list[AccurateSums]):
+        self.shard, self.statistic = shard, shard.statistics[s]
+        # Cells take what round-off makes negative for zero.
+        self.clip = self.statistic.non_negative and not all(isinstance(one, CellSums) for one in sums)
+        self.local = columns.ids - shard.first
+        prepared = self.statistic.prepare(columns.features, np.float64, shard.centers) if len(columns.ids) else None
+        side = None if prepared is None else self.statistic.as_right(prepared)
+        self.parts = [(some, side.take(some)) for some in _portions(len(columns.ids))]
 
     def blocks(self, rows: slice | np.ndarray, memory: np.ndarray):
         """Blocks of own rows with every portion of the columns: (slice, statistics), the latter good until the next one comes."""
         own = self.statistic.prepare(take(self.shard.rows, rows), np.float64, self.shard.centers)
-        numbers = np.arange(self.shard.n)[rows] + self.shard.first
+        side = self.statistic.as_left(own)
+        numbers = np.arange(self.shard.n)[rows]
+        # The statistic of a row with itself is known exactly.
+        row = np.searchsorted(numbers, self.local)
+        there = np.flatnonzero((row < len(numbers)) & (numbers[np.minimum(row, len(numbers) - 1)] == self.local))
         for some, part in self.parts:
             stat = memory[: len(own) * len(part)].reshape(len(own), len(part))
-            self.statistic.pairs_into(own, part, stat)
-            # The statistic of a row with itself is known exactly.
-            _, row, column = np.intersect1d(numbers, self.ids[some], assume_unique=True, return_indices=True)
-            if len(row):
-                stat[row, column] = self.statistic.diagonal(own.take(row))
+            self.statistic.pairs_into(side, part, stat)
+            mine = there[slice(*np.searchsorted(there, (some.start, some.stop)))]
+            if len(mine):
+                stat[row[mine], mine - some.start] = self.statistic.diagonal(own.take(row[mine]))
+            if self.clip:
+                np.maximum(stat, 0, out=stat)
             yield some, stat
 
 
@@ -112,8 +122,9 @@ def precise_values(shard: Shard, columns: Columns, sums: dict[int, AccurateSums]
     """(k,) decision values of some own rows in full precision, of the families in `sums`. point : has `add_values`."""
     values, (memory, room) = np.zeros(len(rows)), np.empty((2, max(len(rows), 1) * BLOCK_COLUMNS))
     for s in sorted({shard.family_statistic[f] for f in sums}):
-        source = _PreciseBlocks(shard, s, columns)
+        families = [f for f in sums if shard.family_statistic[f] == s]
+        source = _PreciseBlocks(shard, s, columns, [sums[f] for f in families])
         for some, stat in source.blocks(rows, memory):
-            for f in (f for f in sums if shard.family_statistic[f] == s):
+            for f in families:
                 point.add_values(f, stat, rows, some, values, room)
     return values

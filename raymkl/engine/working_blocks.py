@@ -97,7 +97,7 @@ class WorkingBlocks:
 
     def _block(self, statistic: Any, prepared: Any, ids: np.ndarray, previous: tuple | None, s: int, threads: RowThreads) -> np.ndarray:
         """(q, q) statistics of a working set; pairs that were in the previous working set are copied from there."""
-        from ..kernels.compiled import copy_pairs, mirror
+        from ..kernels.loops import copy_pairs, mirror
 
         if statistic.reads_strings:
             from .sequence_blocks import sequence_block
@@ -159,7 +159,7 @@ class _Square:
             values[own, own] = statistic.diagonal(prepared.take(slice(before, None)))
 
     def block(self, s: int, ids: np.ndarray, threads: RowThreads) -> np.ndarray:
-        from ..kernels.compiled import copy_pairs
+        from ..kernels.loops import copy_pairs
 
         places, target = self.place[ids], np.arange(len(ids))
         stat = np.empty((len(ids), len(ids)), self.values[s].dtype)

@@ -22,7 +22,7 @@ import numpy as np
 
 from .families import MAX_POWER, Family
 from .table_cache import kept
-from .tables import EXTREMES, NODES, TO_EVEN, TO_EXTREMES, TO_POWERS, cells_for, end_of, powers_to_cubics
+from .tables import EXTREMES, SEVENTH, cells_for, end_of
 
 # Cells in every octave, as powers of two: for moments, and for one function.
 CELL_BITS = 4
@@ -33,8 +33,10 @@ FIRST_CELL = 1e-14
 SMOOTH = 2e-13
 # Kernels looked at when a grid is chosen.
 CHOSEN = 256
+# Blocks of which less than this part of the columns weighs something are copied without the others.
+MANY = 0.7
 
-TO_CUBICS = powers_to_cubics(FINE_CELL_BITS - CELL_BITS) @ TO_POWERS
+TO_CUBICS = SEVENTH.to_cubics(FINE_CELL_BITS - CELL_BITS) @ SEVENTH.to_powers
 
 
 def accurate_sums(family: Family, bound: float) -> AccurateSums:
@@ -64,12 +66,20 @@ class AccurateSums:
         raise TypeError(f"{type(self).__name__} has no moments")
 
     def add(self, moments: np.ndarray, stat: np.ndarray, left: np.ndarray, right: np.ndarray) -> None:
-        """Add the pairs of a block to a sum. left : (rows,). right : (columns,)."""
+        """Add the pairs of a block to a sum, but for those that weigh nothing. left : (rows,). right : (columns,)."""
         raise TypeError(f"{type(self).__name__} adds nothing")
 
     def total(self, moments: np.ndarray) -> np.ndarray:
         """(M,) the sum for every kernel."""
         raise TypeError(f"{type(self).__name__} has no total")
+
+
+def weighing(stat: np.ndarray, left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The part of a block that weighs something."""
+    rows, columns = np.flatnonzero(left), np.flatnonzero(right)
+    if len(rows) == len(left) and len(columns) == len(right):
+        return stat, left, right
+    return np.ascontiguousarray(stat[np.ix_(rows, columns)]), left[rows], right[columns]
 
 
 class CellSums(AccurateSums):
@@ -78,8 +88,8 @@ class CellSums(AccurateSums):
     def __init__(self, profiles: Sequence[Any], bound: float):
         self.profiles = list(profiles)
         chosen = [self.profiles[m] for m in np.unique(np.linspace(0, len(self.profiles) - 1, min(len(self.profiles), CHOSEN)).astype(int))]
-        self.cells = cells_for(chosen, bound, CELL_BITS, NODES, TO_EVEN, FIRST_CELL)
-        self.points = self.cells.points(CELL_BITS, NODES).reshape(-1, len(NODES))
+        self.cells = cells_for(chosen, bound, CELL_BITS, SEVENTH.nodes, SEVENTH.to_even, FIRST_CELL)
+        self.points = self.cells.points(CELL_BITS, SEVENTH.nodes).reshape(-1, SEVENTH.count)
         self.smooth = self._is_smooth(chosen)
 
     def _is_smooth(self, profiles: list) -> bool:
@@ -87,7 +97,7 @@ class CellSums(AccurateSums):
         between = self.cells.points(CELL_BITS, EXTREMES).reshape(-1, len(EXTREMES))
         for profile in profiles:
             at_nodes = np.asarray(profile(self.points), float)
-            missed = np.abs(at_nodes @ TO_EXTREMES.T - profile(between)).max()
+            missed = np.abs(at_nodes @ SEVENTH.to_extremes.T - profile(between)).max()
             if not missed <= SMOOTH * np.abs(at_nodes).max():
                 return False
         return True
@@ -109,17 +119,20 @@ class CellSums(AccurateSums):
         return add
 
     def moments(self):
-        return np.zeros((2 * len(self.points), len(NODES)))  # two parts, see `wide_loops.pair_moments`
+        return np.zeros((2 * len(self.points), SEVENTH.count))  # two parts, see `wide_loops.pair_moments`
 
     def add(self, moments, stat, left, right):
-        from .compiled import pair_moments
+        from .wide_loops import pair_moments
 
-        pair_moments(stat, left, right, 52 - CELL_BITS, self.cells.origin, moments)
+        if np.count_nonzero(right) < MANY * len(right):
+            stat, left, right = weighing(stat, left, right)
+        rows = np.flatnonzero(left)  # copies of rows would take as long as their sums
+        pair_moments(stat, rows, left[rows], right, 52 - CELL_BITS, self.cells.origin, moments)
 
     def total(self, moments):
         moments = moments[: len(self.points)] + moments[len(self.points) :]
         met = np.flatnonzero(np.any(moments != 0, axis=1))
-        at_nodes, points = (moments[met] @ TO_POWERS).ravel(), self.points[met].ravel()
+        at_nodes, points = (moments[met] @ SEVENTH.to_powers).ravel(), self.points[met].ravel()
         return np.array([at_nodes @ profile(points) for profile in self.profiles])
 
 
@@ -147,6 +160,7 @@ class PowerSums(AccurateSums):
         return np.zeros(self.powers.shape[1])
 
     def add(self, moments, stat, left, right):
+        stat, left, right = weighing(stat, left, right)
         moments[0] += left.sum() * right.sum()
         power = stat
         for k in range(1, len(moments)):
@@ -176,6 +190,7 @@ class FormulaSums(AccurateSums):
         return np.zeros(len(self.profiles))
 
     def add(self, moments, stat, left, right):
+        stat, left, right = weighing(stat, left, right)
         for m, profile in enumerate(self.profiles):
             moments[m] += left @ (profile(stat) @ right)
 

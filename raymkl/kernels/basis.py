@@ -42,11 +42,27 @@ class Basis:
         """The function sum_r combination[r] * basis_r: called with statistics and a float64 array (rows, columns) to fill."""
         raise TypeError(f"{type(self).__name__} has no function")
 
+    def combined(self, combination: np.ndarray) -> Basis:
+        """A basis of that one function."""
+        return OneFunction(self.function(combination))
+
     def matrix(self, stat: np.ndarray, combination: np.ndarray) -> np.ndarray:
         """sum_r combination[r] * basis_r(stat), float64, one value per pair."""
         out = np.empty(stat.shape[:2])
         self.function(combination)(stat, out)
         return out
+
+
+class OneFunction(Basis):
+    """A function that fills arrays, see `Basis.function`."""
+
+    def __init__(self, fill: Callable[[np.ndarray, np.ndarray], None]):
+        self.fill, self.coefficients = fill, np.ones((1, 1))
+
+    def accumulate(self, stat, slots, weights, out, start, stop):
+        values = np.empty((len(slots), stop - start))
+        self.fill(np.ascontiguousarray(stat[slots, start:stop]), values)
+        out[start:stop, 0] += weights @ values
 
 
 class PowerBasis(Basis):
@@ -64,7 +80,7 @@ class PowerBasis(Basis):
         self.coefficients = padded[:, self.exponents] * scale ** self.exponents.astype(float)
 
     def accumulate(self, stat, slots, weights, out, start, stop):
-        from .compiled import accumulate_powers
+        from .loops import accumulate_powers
 
         accumulate_powers(stat, slots, weights, self.exponents, self.inverse_scale, out, start, stop)
 
@@ -118,7 +134,7 @@ class StackBasis(Basis):
         if not isinstance(stat, np.ndarray):
             stat.add_columns(slots, self.matrices, weights, out, start, stop)
             return
-        from .compiled import accumulate_stack
+        from .loops import accumulate_stack
 
         accumulate_stack(stat, np.arange(len(stat)), slots, self.matrices, weights, out, start, stop)
 

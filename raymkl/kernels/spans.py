@@ -22,36 +22,30 @@ CHUNK = 256
 
 
 def span(
-    profiles: Sequence[Any], points: np.ndarray, error: float, every: int = 1, groups: tuple[int, float] | None = None
+    profiles: Sequence[Any], points: np.ndarray, error: float, groups: tuple[int, float] | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Few functions that span many: profile_m(points) (M, B) = coefficients (M, R) @ functions (R, B).
 
-    To `error` of each profile's largest value; B is the number of points. every : one point of so many tells which combinations are
-    needed, where profiles are smooth on the points. groups : (size, larger error): functions come in groups of this size, and a last
-    one that is not full is left out where the larger error allows it.
+    To `error` of each profile's largest value; B is the number of points. groups : (size, larger error): functions come in groups of this
+    size, and a last one that is not full is left out where the larger error allows it.
     """
-    coarse = values_of(profiles, points[::every])
-    scale = np.maximum(coarse.max(axis=1), -coarse.min(axis=1))
+    values = values_of(profiles, points)
+    scale = np.maximum(values.max(axis=1), -values.min(axis=1))
     scale[scale == 0] = 1.0
-    if len(coarse) == 1:
-        return values_of(profiles, points) / scale[:, None], scale[:, None]
-    coarse /= scale[:, None]
-    for size in (SKETCH_SIZE, 4 * SKETCH_SIZE, len(coarse)):
+    values /= scale[:, None]
+    if len(values) == 1:
+        return values, scale[:, None]
+    for size in (SKETCH_SIZE, 4 * SKETCH_SIZE, len(values)):
         # Functions carry the singular values and coefficients stay of order one, so that float32 tables lose nothing.
-        left = _directions(coarse, size) * np.sqrt(len(coarse))
-        inner = left.T @ coarse / len(coarse)
-        rank = _smallest_rank(coarse, left, inner, error)
+        left = _directions(values, size) * np.sqrt(len(values))
+        inner = left.T @ values / len(values)
+        rank = _smallest_rank(values, left, inner, error)
         if rank is not None:
-            rank = rank if groups is None else _whole_groups(coarse, left, inner, rank, *groups)
-            functions = inner[:rank] if every == 1 else None
-            if functions is None and len(coarse) > size:
-                functions = _few_on_grid(profiles, points, left, inner, scale, rank, error, every)
-            if functions is None:
-                functions = _all_on_grid(profiles, points, left[:, :rank], scale)
-            return functions, left[:, :rank] * scale[:, None]
-        if size >= len(coarse):
+            rank = rank if groups is None else _whole_groups(values, left, inner, rank, *groups)
+            return inner[:rank], left[:, :rank] * scale[:, None]
+        if size >= len(values):
             break
-    return values_of(profiles, points) / scale[:, None], np.diag(scale)  # no decay: every kernel is its own function
+    return values, np.diag(scale)  # no decay: every kernel is its own function
 
 
 def _directions(values: np.ndarray, size: int) -> np.ndarray:
@@ -98,40 +92,6 @@ def _whole_groups(values: np.ndarray, left: np.ndarray, inner: np.ndarray, rank:
         for start in range(0, len(values), CHUNK)
     )
     return whole if missed <= error else rank
-
-
-def _all_on_grid(profiles: Sequence[Any], grid: np.ndarray, left: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Functions (R, B) on the whole grid, as averages over all profiles."""
-    functions = np.zeros((left.shape[1], len(grid)))
-    for start in range(0, len(profiles), CHUNK):  # all kernels on the whole grid could be a gigabyte
-        part = slice(start, start + CHUNK)
-        functions += (left[part] / scale[part, None]).T @ values_of(profiles[part], grid)
-    return functions / len(profiles)
-
-
-def _few_on_grid(
-    profiles: Sequence,
-    grid: np.ndarray,
-    left: np.ndarray,
-    inner: np.ndarray,
-    scale: np.ndarray,
-    rank: int,
-    error: float,
-    every: int,
-) -> np.ndarray | None:
-    """Functions (rank, B) on the whole grid, from as many profiles as there are directions, chosen to be far from one another.
-
-    None when they are not what they are on the coarse grid, `inner`.
-    """
-    # All directions above rounding take part, so that what is left out of a chosen profile cannot disturb those that are kept.
-    full = max(rank, int(np.sum(np.abs(inner).max(axis=1) > ROUNDING)))
-    rest, chosen = left[:, :full].copy(), np.empty(full, int)
-    for direction in range(full):  # elimination with pivots; what LAPACK has for it is in SciPy, whose threads numpy's would wait for
-        chosen[direction] = pivot = np.abs(rest[:, direction]).argmax()
-        rest[:, direction + 1 :] -= np.outer(rest[:, direction] / rest[pivot, direction], rest[pivot, direction + 1 :])
-    combine = np.linalg.inv(left[chosen, :full])[:rank] / scale[chosen]
-    functions = combine @ values_of([profiles[m] for m in chosen], grid)
-    return functions if np.abs(functions[:, ::every] - inner[:rank]).max() <= error / 10 else None
 
 
 def values_of(profiles: Sequence[Any], grid: np.ndarray) -> np.ndarray:

@@ -97,6 +97,16 @@ class Statistic:
         """The same, written to out (len(a), len(b)): fresh memory for every block would cost as much as the statistics."""
         out[:] = self.pairs(a, b)
 
+    def as_left(self, a: Prepared) -> Prepared:
+        """Rows in the form that is quickest for `pairs_into`, as its first argument; the second one then comes from `as_right`.
+
+        Statistics may be negative by round-off then.
+        """
+        return a
+
+    def as_right(self, b: Prepared) -> Prepared:
+        return b
+
     def fill(self, a: Prepared, b: Prepared, cache: np.ndarray, slots: np.ndarray) -> None:
         """cache[slots[i], j] = statistic of a_i and b_j, in portions of bounded size. cache : (capacity, len(b))."""
         step = max(1, PORTION_BYTES // max(1, 8 * len(b)))
@@ -136,7 +146,7 @@ def _as(array: Any, dtype: Any, dense: bool = False) -> Any:
 def _squared_norms(array: Any) -> np.ndarray:
     if is_sparse(array):
         return np.asarray(array.multiply(array).sum(axis=1)).ravel().astype(np.float64)
-    from .compiled import squared_norms
+    from .loops import squared_norms
 
     norms = np.empty(len(array))
     squared_norms(_read_only(array), norms)
@@ -205,13 +215,30 @@ class SquaredDistance(_Products):
         self.finish(squares, a, b)
         return squares
 
+    def as_left(self, a):
+        """(-2 x, |x|^2, 1), whose inner products with (z, 1, |z|^2) are squared distances as they come."""
+        return self._wider(a, -2 * a.array, 0)
+
+    def as_right(self, b):
+        return self._wider(b, b.array, 1)
+
+    @staticmethod
+    def _wider(side: Prepared, array: Any, place: int) -> Prepared:
+        if is_sparse(array):
+            return side
+        wider = np.ones((len(side), array.shape[1] + 2), array.dtype)
+        wider[:, :-2], wider[:, array.shape[1] + place] = array, side.extra
+        return Prepared(wider)
+
     def finish(self, products, a, b):
-        from .compiled import squares_in_place
+        if a.extra is None:
+            return
+        from .loops import squares_in_place
 
         squares_in_place(products, a.extra.astype(products.dtype), b.extra.astype(products.dtype))
 
     def write(self, products, a, b, cache, slots, first):
-        from .compiled import finish_squared_distances
+        from .loops import finish_squared_distances
 
         finish_squared_distances(products, a.extra.astype(products.dtype), b.extra.astype(products.dtype), cache, slots, first)
 
@@ -249,12 +276,12 @@ class _Compiled(Statistic):
     loop = ""
 
     def pairs(self, a, b):
-        from . import compiled
+        from . import loops
 
         if a.array.shape[1] != b.array.shape[1]:
             raise ValueError(f"rows have {a.array.shape[1]} features on one side and {b.array.shape[1]} on the other")
         out = np.empty((len(a), len(b)), a.array.dtype)
-        getattr(compiled, self.loop)(a.array, b.array, out)
+        getattr(loops, self.loop)(a.array, b.array, out)
         return out
 
     def largest(self, a):

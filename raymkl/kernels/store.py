@@ -327,7 +327,7 @@ class StoreRows:
 
         Kernels are symmetric, so a column is read as a row of the store, whose bytes lie together.
         """
-        from .compiled import add_lines
+        from .loops import add_lines
 
         sums = np.zeros((stop - start) * self.store.shape[2])
         for part in _portions(len(ids), sums.size * self.dtype.itemsize):
@@ -337,7 +337,7 @@ class StoreRows:
 
     def combine(self, ids: np.ndarray, columns: np.ndarray, matrices: np.ndarray, weights: np.ndarray, out: np.ndarray) -> None:
         """out[i, j] = sum_r weights[r] K[ids[i], columns[j], matrices[r]]; ids, columns : numbers in the store."""
-        from .compiled import combine_stack
+        from .loops import combine_stack
 
         for part in _portions(len(ids), self.store.shape[1] * self.store.shape[2] * self.dtype.itemsize):
             values = self.store.row_segments(ids[part], 0, self.store.shape[1])

@@ -27,7 +27,7 @@ _lock = threading.Lock()
 def table_basis(kernels: Sequence[Kernel], bound: float, dtype: Any, coarse: bool = False) -> Basis:
     """A table of kernels that are functions of one non-negative statistic of the given dtype, up to `bound`. coarse : see `TableBasis`.
 
-    Kernels that are no smooth functions of a float64 statistic are evaluated by their formulas.
+    Kernels that are no smooth functions of their statistic are evaluated by their formulas.
     """
     wide = np.dtype(dtype) == np.float64
     return kept(("basis", wide, coarse), kernels, bound, lambda: _made(kernels, bound, wide, coarse))
@@ -55,10 +55,8 @@ def kept(kind: Hashable, kernels: Sequence[Kernel], bound: float, make: Callable
 
 def _made(kernels: Sequence[Kernel], bound: float, wide: bool, coarse: bool) -> Basis:
     profiles = [kernel.profile for kernel in kernels]
-    if not wide:
-        return TableBasis(profiles, bound, coarse)
     try:
-        return WideTableBasis(profiles, bound)
+        return WideTableBasis(profiles, bound) if wide else TableBasis(profiles, bound, coarse)
     except NotSmooth:
         return FormulaBasis(profiles)
 

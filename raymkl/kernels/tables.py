@@ -7,30 +7,32 @@ Tables have cells in octaves of t + origin, 2^bits equal ones in each:
 
 which is the grid that functions such as exp(-gamma t) want: fine where they vary, wide where they have died away, equal cells near
 zero. The origin is a power of two below which no profile has varied by much, so that there are few octaves, and the cell of a
-statistic is a shift of the bits of t + origin (see `loops` and `wide_loops`).
+statistic is a shift of the bits of t + origin (see `moment_loops` and `wide_loops`).
 
-| basis          | statistic | within a cell          | error per kernel value, of its largest |
+| basis          | statistic | within a cell            | error per kernel value, of its largest |
 |---|---|---|---|
-| TableBasis     | float32   | linear, 2^8 per octave | 2e-6  |
+| TableBasis     | float32   | degree 3, 2^3 per octave | 2e-6  |
 | WideTableBasis | float64   | degree 7, 2^2 per octave, or where all is one function degree 3, 2^7 per octave | 1e-10 |
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from .basis import Basis
+from .lanes import LANES, TERMS
 from .spans import span, values_of
 
-# 2^8 cells per octave: linear interpolation of exp(-gamma t) is off by at most 1.6e-6.
-CELL_BITS = 8
+# 2^3 cells per octave with polynomials of degree 3: exp(-gamma t) is off by at most 4e-7.
+CELL_BITS = 3
 # Functions are spanned to this accuracy, relative to each kernel's largest value. Where a coarse span will do, a last group of LANES
-# functions that is not full is left out if that costs no more than the second number: groups are what rounds cost, and proofs correct
-# what rounds are wrong about.
+# functions that is not full is left out if that costs no more than the second number: the coordinator's matrices have as many columns,
+# and proofs correct what rounds are wrong about.
 SPAN_ERROR = 3e-7
 COARSE_SPAN_ERROR = 1e-4
 # 2^2 cells per octave with polynomials of degree 7: exp(-gamma t) is off by at most 1e-10.
@@ -44,7 +46,8 @@ FLAT = 0.3
 MOST_OCTAVES = 100
 # Origins are at least 2 to this power, so that they are normal numbers in float32, too.
 LEAST_EXPONENT = -120
-# Errors of profiles between the points of a table, of their largest value, beyond which they are no functions for a wide table.
+# Errors of profiles between the points of a table, of their largest value, beyond which they are no functions for a table.
+NARROW_ERROR = 5e-6
 WIDE_ERROR = 1e-9
 
 
@@ -98,33 +101,36 @@ def cells_for(profiles: Sequence[Any], bound: float, bits: int, within: np.ndarr
 
 
 class TableBasis(Basis):
-    """Functions of a non-negative float32 statistic, linear within a cell (see `loops.accumulate_table`)."""
+    """Functions of a non-negative float32 statistic, polynomials of degree 3 within a cell (see `moment_loops`)."""
 
     def __init__(self, profiles: Sequence[Any], bound: float, coarse: bool = False):
-        """profiles : functions of the statistic, one per kernel. bound : largest statistic that occurs. coarse : see COARSE_SPAN_ERROR."""
-        from .compiled import LANES
+        """profiles : functions of the statistic, one per kernel. bound : largest statistic that occurs. coarse : see COARSE_SPAN_ERROR.
 
-        cells = cells_for(profiles, bound, CELL_BITS, np.array([0.0, 1.0]), LINEAR, 2e-6)
-        edges = np.append(cells.points(CELL_BITS, np.zeros(1)), cells.end)
-        functions, self.coefficients = span(profiles, edges, SPAN_ERROR, 8, (LANES, COARSE_SPAN_ERROR) if coarse else None)
-        rank = len(functions)
-
-        self.table = aligned_zeros((functions.shape[1], -(-rank // LANES) * LANES), np.float32)
-        self.table[:, :rank] = functions.T
-        self.shift, self.origin = 23 - CELL_BITS, cells.origin
+        Raises NotSmooth when polynomials do not give back the profiles.
+        """
+        self.cells = cells_for(profiles, bound, CELL_BITS, CUBIC.nodes, CUBIC.to_even, 1e-6)
+        points = self.cells.points(CELL_BITS, CUBIC.nodes)
+        functions, self.coefficients = span(profiles, points, SPAN_ERROR, groups=(LANES, COARSE_SPAN_ERROR) if coarse else None)
+        missed = NARROW_ERROR + (COARSE_SPAN_ERROR if coarse else 0.0)
+        _check(profiles, self.coefficients, functions, self.cells, CELL_BITS, CUBIC, missed)
+        self.table = _lines(functions, CUBIC, LANES, np.float32)
         _read_only(self)
 
     def accumulate(self, stat, slots, weights, out, start, stop):
-        from .compiled import COLUMNS, accumulate_table
+        from .compiled import accumulate_cubics
 
-        odd = -len(slots) % COLUMNS
-        if odd:
-            slots, weights = np.append(slots, np.repeat(slots[:1], odd)), np.append(weights, np.zeros(odd))
-        accumulate_table(stat, slots, weights, self.table, self.shift, self.origin, out, start, stop)
+        accumulate_cubics(stat, slots, weights, self.table, 23 - CELL_BITS, self.cells.origin, out, start, stop)
+
+    def combined(self, combination):
+        one = copy(self)
+        one.coefficients, one.table = np.ones((1, 1)), aligned_zeros((len(self.table), LANES), np.float32)
+        one.table[:, 0] = self.table[:, : self.rank] @ combination
+        _read_only(one)
+        return one
 
     def function(self, combination):
-        line = self.table[:, : self.rank] @ combination
-        return _by_table(np.stack([line[:-1], np.diff(line)], axis=1), CELL_BITS, self.origin)
+        lines = (self.table[:, : self.rank] @ combination).reshape(-1, CUBIC.count)
+        return _by_table(lines @ FROM_CUBICS.T, CELL_BITS, self.cells.origin)
 
 
 class WideTableBasis(Basis):
@@ -137,13 +143,8 @@ class WideTableBasis(Basis):
         """
         self.cells, points = _wide_points(profiles, bound)
         functions, self.coefficients = span(profiles, points, WIDE_SPAN_ERROR)
-        rank = len(functions)
-        between = (functions.reshape(rank, -1, len(NODES)) @ TO_EXTREMES.T).reshape(rank, -1)
-        _check(profiles, self.coefficients @ between, self.cells)
-        # Lines of a table belong to powers within a cell: (cells * TERMS, R).
-        lines = TO_POWERS @ functions.T.reshape(-1, len(NODES), rank)
-        self.table = aligned_zeros((functions.shape[1], -(-rank // 8) * 8), np.float64)
-        self.table[:, :rank] = lines.reshape(-1, rank)
+        _check(profiles, self.coefficients, functions, self.cells, WIDE_CELL_BITS, SEVENTH, WIDE_ERROR)
+        self.table = _lines(functions, SEVENTH, TERMS, np.float64)
         _read_only(self)
 
     def accumulate(self, stat, slots, weights, out, start, stop):
@@ -152,8 +153,8 @@ class WideTableBasis(Basis):
         accumulate_moments(stat, slots, weights, self.table, 52 - WIDE_CELL_BITS, self.cells.origin, out, start, stop)
 
     def function(self, combination):
-        lines = (self.table[:, : self.rank] @ combination).reshape(-1, len(NODES))
-        return _by_table((lines @ FROM_POWERS_TO_CUBICS.T).reshape(-1, 4), FINE_CELL_BITS, self.cells.origin)
+        lines = (self.table[:, : self.rank] @ combination).reshape(-1, SEVENTH.count)
+        return _by_table((lines @ FROM_SEVENTH.T).reshape(-1, 4), FINE_CELL_BITS, self.cells.origin)
 
 
 class NotSmooth(ValueError):
@@ -166,21 +167,33 @@ def tabulated(profile: Callable[[np.ndarray], np.ndarray], bound: float) -> Call
     To 1e-10 of its largest value. Raises NotSmooth when polynomials do not give back the function.
     """
     cells, points = _wide_points([profile], bound)
-    values = np.asarray(profile(points), np.float64).reshape(-1, len(NODES))
-    _check([profile], (values @ TO_EXTREMES.T).reshape(1, -1), cells)
-    return _by_table((values @ TO_POWERS.T @ FROM_POWERS_TO_CUBICS.T).reshape(-1, 4), FINE_CELL_BITS, cells.origin)
+    values = np.asarray(profile(points), np.float64)[None]
+    _check([profile], np.ones((1, 1)), values, cells, WIDE_CELL_BITS, SEVENTH, WIDE_ERROR)
+    lines = values.reshape(-1, SEVENTH.count) @ SEVENTH.to_powers.T
+    return _by_table((lines @ FROM_SEVENTH.T).reshape(-1, 4), FINE_CELL_BITS, cells.origin)
 
 
 def _wide_points(profiles: Sequence[Any], bound: float) -> tuple[Cells, np.ndarray]:
-    cells = cells_for(profiles, bound, WIDE_CELL_BITS, NODES, TO_EVEN, WIDE_SPAN_ERROR)
-    return cells, cells.points(WIDE_CELL_BITS, NODES)
+    cells = cells_for(profiles, bound, WIDE_CELL_BITS, SEVENTH.nodes, SEVENTH.to_even, WIDE_SPAN_ERROR)
+    return cells, cells.points(WIDE_CELL_BITS, SEVENTH.nodes)
 
 
-def _check(profiles: Sequence[Any], found: np.ndarray, cells: Cells) -> None:
-    """Compare with profiles what polynomials give (M, cells * EXTREMES) where those through Chebyshev points are worst."""
-    true = values_of(profiles, cells.points(WIDE_CELL_BITS, EXTREMES))
-    if not np.all(np.abs(found - true) <= WIDE_ERROR * np.abs(true).max(axis=1, keepdims=True)):
+def _check(
+    profiles: Sequence[Any], coefficients: np.ndarray, functions: np.ndarray, cells: Cells, bits: int, degree: Degree, error: float
+) -> None:
+    """Compare with profiles what polynomials through functions (R, points) give where those through Chebyshev points are worst."""
+    between = (functions.reshape(len(functions), -1, degree.count) @ degree.to_extremes.T).reshape(len(functions), -1)
+    true = values_of(profiles, cells.points(bits, EXTREMES))
+    if not np.all(np.abs(coefficients @ between - true) <= error * np.abs(true).max(axis=1, keepdims=True)):
         raise NotSmooth("the kernels are no smooth functions of their statistic")
+
+
+def _lines(functions: np.ndarray, degree: Degree, group: int, dtype: Any) -> np.ndarray:
+    """The table of functions (R, points): lines belong to powers within a cell, (cells * count, R padded to whole groups)."""
+    rank, size = functions.shape
+    table = aligned_zeros((size, -(-rank // group) * group), dtype)
+    table[:, :rank] = (degree.to_powers @ functions.T.reshape(-1, degree.count, rank)).reshape(-1, rank)
+    return table
 
 
 def _by_table(table: np.ndarray, bits: int, origin: float) -> Callable[[np.ndarray, np.ndarray], None]:
@@ -204,23 +217,33 @@ def _powers(places: np.ndarray, count: int) -> np.ndarray:
     return np.vander(2 * places - 1, count, increasing=True)
 
 
-def powers_to_cubics(more_bits: int) -> np.ndarray:
-    """(4 * fine, 8): from coefficients over v in a wide cell to those over 1, u, u^2, u^3 in each of the fine = 2^more_bits cells in it."""
-    fine, nodes = 1 << more_bits, _chebyshev(4)
-    values = _powers((np.add.outer(np.arange(fine), nodes) / fine).ravel(), len(NODES)).reshape(fine, 4, len(NODES))
-    return (np.linalg.inv(np.vander(nodes, 4, increasing=True)) @ values).reshape(4 * fine, len(NODES))
-
-
-# Linear interpolation from both ends of a cell, at both ends and half-way.
-LINEAR = np.array([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]])
-# Places in a wide cell at which functions are evaluated, and where polynomials through them are worst; and the matrices that lead from
-# values at these places to coefficients of powers, to values at the others, and to values at evenly spaced places.
-NODES = _chebyshev(8)
+# Where in a cell polynomials through Chebyshev points are worst.
 EXTREMES = np.array([0.0, 0.5])
-TO_POWERS = np.linalg.inv(_powers(NODES, len(NODES)))
-TO_EXTREMES = _powers(EXTREMES, len(NODES)) @ TO_POWERS
-TO_EVEN = _powers(np.linspace(0, 1, 3), len(NODES)) @ TO_POWERS
-FROM_POWERS_TO_CUBICS = powers_to_cubics(FINE_CELL_BITS - WIDE_CELL_BITS)
+
+
+class Degree:
+    """Polynomials of degree count - 1 within a cell.
+
+    nodes : (count,) places at which functions are evaluated. to_powers, to_extremes, to_even : what values there are multiplied with to
+    have coefficients of powers of v, values at EXTREMES, and values at evenly spaced places.
+    """
+
+    def __init__(self, count: int, even: int):
+        self.count, self.nodes = count, _chebyshev(count)
+        self.to_powers = np.linalg.inv(_powers(self.nodes, count))
+        self.to_extremes = _powers(EXTREMES, count) @ self.to_powers
+        self.to_even = _powers(np.linspace(0, 1, even), count) @ self.to_powers
+
+    def to_cubics(self, more_bits: int) -> np.ndarray:
+        """(4 * fine, count): from coefficients over v in a cell to those over 1, u, u^2, u^3 in each of fine = 2^more_bits cells in it."""
+        fine, nodes = 1 << more_bits, _chebyshev(4)
+        values = _powers((np.add.outer(np.arange(fine), nodes) / fine).ravel(), self.count).reshape(fine, 4, self.count)
+        return (np.linalg.inv(np.vander(nodes, 4, increasing=True)) @ values).reshape(4 * fine, self.count)
+
+
+CUBIC, SEVENTH = Degree(4, even=5), Degree(8, even=3)
+FROM_CUBICS = CUBIC.to_cubics(0)
+FROM_SEVENTH = SEVENTH.to_cubics(FINE_CELL_BITS - WIDE_CELL_BITS)
 
 
 def aligned_zeros(shape: tuple[int, int], dtype: Any) -> np.ndarray:

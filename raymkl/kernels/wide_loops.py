@@ -11,33 +11,24 @@ The sums that training wants are sums over columns, so that the powers can be su
 
 A pair then costs one vector of powers, however many functions there are; the functions are multiplied in once per row.
 
-Everything here allocates nothing, raises nothing and calls nothing outside this file (see `machine_code`).
+Vectors are written out (see `registers`).
 """
 
 from __future__ import annotations
 
 import numpy as np
-from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from .compiled import TERMS, TILE
+from . import registers
+from .jit import compiled
+from .lanes import CUBIC_TERMS, TERMS, TILE
+from .registers import address, data, ir, splat
 
 # Rows whose moments are multiplied with a line of the table in one go, so that it is loaded once for all of them.
 TOGETHER = 4
 
 _VECTOR = ir.VectorType(ir.DoubleType(), TERMS)
-_ZEROS = ir.Constant(ir.VectorType(ir.IntType(32), TERMS), [0] * TERMS)
-
-
-def _splat(builder, scalar):
-    undefined = ir.Constant(_VECTOR, ir.Undefined)
-    return builder.shuffle_vector(builder.insert_element(undefined, scalar, ir.IntType(32)(0)), undefined, _ZEROS)
-
-
-def _address(context, builder, kind, array, index, vector=_VECTOR):
-    data = context.make_array(kind)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [index]), vector.as_pointer())
 
 
 @intrinsic
@@ -61,12 +52,12 @@ def _add_powers(typing_context, moments, at, weight, once, square, fourth):
         def where_bit(bit, number, other):
             """`number` in the places c that have this bit, `other` elsewhere."""
             mask = ir.Constant(ir.VectorType(ir.IntType(1), TERMS), [(c >> bit) & 1 for c in range(TERMS)])
-            return builder.select(mask, _splat(builder, number), other)
+            return builder.select(mask, splat(builder, number, TERMS), other)
 
         ones = ir.Constant(_VECTOR, [1.0] * TERMS)
-        low = builder.fmul(where_bit(0, once, _splat(builder, weight)), where_bit(1, square, ones))
+        low = builder.fmul(where_bit(0, once, splat(builder, weight, TERMS)), where_bit(1, square, ones))
         powers = builder.fmul(low, where_bit(2, fourth, ones), flags=("contract",))
-        target = _address(context, builder, signature.args[0], array, index)
+        target = address(context, builder, signature.args[0], array, index, _VECTOR)
         builder.store(builder.fadd(builder.load(target, align=8), powers, flags=("contract",)), target, align=8)
         return context.get_dummy_value()
 
@@ -76,67 +67,35 @@ def _add_powers(typing_context, moments, at, weight, once, square, fourth):
 @intrinsic
 def _is_empty(typing_context, moments, at, step):
     """Whether the moments of one cell are zero in TOGETHER rows, `step` numbers apart."""
-    signature = types.boolean(moments, types.intp, types.intp)
 
     def generate(context, builder, signature, arguments):
-        array, index, step = arguments
-        whole = ir.VectorType(ir.IntType(64), TERMS)
-        found = None
-        for _ in range(TOGETHER):
-            bits = builder.load(_address(context, builder, signature.args[0], array, index, whole), align=8)
-            found = bits if found is None else builder.or_(found, bits)
-            index = builder.add(index, step)
-        some = builder.icmp_signed("!=", found, ir.Constant(whole, [0] * TERMS))
-        return builder.icmp_signed("==", builder.bitcast(some, ir.IntType(TERMS)), ir.IntType(TERMS)(0))
+        return registers.is_empty(context, builder, signature.args[0], *arguments, TERMS, TOGETHER)
 
-    return signature, generate
+    return types.boolean(moments, types.intp, types.intp), generate
 
 
 @intrinsic
 def _clear(typing_context, moments, at, step):
     """Make the moments of one cell zero in TOGETHER rows, `step` numbers apart."""
-    signature = types.void(moments, types.intp, types.intp)
 
     def generate(context, builder, signature, arguments):
-        array, index, step = arguments
-        for _ in range(TOGETHER):
-            target = _address(context, builder, signature.args[0], array, index)
-            builder.store(ir.Constant(_VECTOR, [0.0] * TERMS), target, align=8)
-            index = builder.add(index, step)
+        registers.clear(context, builder, signature.args[0], *arguments, TERMS, TOGETHER)
         return context.get_dummy_value()
 
-    return signature, generate
+    return types.void(moments, types.intp, types.intp), generate
 
 
 @intrinsic
-def _add_functions(typing_context, sums, at, sums_step, moments, moments_at, moments_step, table, place, line):
-    """sums[u, 8 functions] += sum_c moments[u, c] * table[c, 8 functions] for TOGETHER rows u, as vectors.
-
-    at, moments_at, place : where the first row and the first of the functions are. The steps lead to the next row, `line` to the next c.
-    """
-    signature = types.void(sums, types.intp, types.intp, moments, types.intp, types.intp, table, types.intp, types.intp)
+def _add_functions(typing_context, sums, at, sums_step, moments, moments_at, moments_step, table, line, line_step):
+    """sums[u, TERMS functions] += sum_c moments[u, c] * table[c, TERMS functions] for TOGETHER rows u, see `registers.add_products`."""
 
     def generate(context, builder, signature, arguments):
-        sums, at, sums_step, moments, moments_at, moments_step, table, place, line = arguments
-        values = context.make_array(signature.args[3])(context, builder, moments).data
-        targets, factors = [], []
-        for _ in range(TOGETHER):
-            targets.append(_address(context, builder, signature.args[0], sums, at))
-            factors.append(moments_at)
-            at, moments_at = builder.add(at, sums_step), builder.add(moments_at, moments_step)
-        totals = [builder.load(target, align=8) for target in targets]
-        for term in range(TERMS):
-            functions = builder.load(_address(context, builder, signature.args[6], table, place), align=8)
-            place = builder.add(place, line)
-            for row in range(TOGETHER):
-                factor = builder.load(builder.gep(values, [builder.add(factors[row], ir.IntType(64)(term))]))
-                product = builder.fmul(_splat(builder, factor), functions, flags=("contract",))
-                totals[row] = builder.fadd(totals[row], product, flags=("contract",))
-        for total, target in zip(totals, targets, strict=True):
-            builder.store(total, target, align=8)
+        kinds, arrays, places, steps = (part for part in (signature.args[::3], arguments[::3], arguments[1::3], arguments[2::3]))
+        registers.add_products(context, builder, kinds, arrays, places, steps, TERMS, TERMS, TOGETHER)
         return context.get_dummy_value()
 
-    return signature, generate
+    place = types.intp
+    return types.void(sums, place, place, moments, place, place, table, place, place), generate
 
 
 @njit(inline="always")
@@ -147,6 +106,7 @@ def _offset(t, origin, first, top):
     return top if offset > top else offset
 
 
+@compiled()
 def accumulate_moments(stat, slots, weights, table, shift, origin, places, powers, moments, sums, out, start, stop):
     """out[i, r] += sum_k weights[k] * basis_r(stat[slots[k], i]) for start <= i < stop.
 
@@ -187,88 +147,80 @@ def accumulate_moments(stat, slots, weights, table, shift, origin, places, power
                 out[base + u, r] += sums[u, r]
 
 
-def pair_moments(stat, left, right, shift, origin, moments):
-    """moments[cell, c] += left[i] * right[j] * v(stat[i, j])^c for all pairs of a block.
+@compiled()
+def pair_moments(stat, rows, left, right, shift, origin, moments):
+    """moments[cell, c] += left[i] * right[j] * v(stat[rows[i], j])^c for all pairs of some rows of a block.
 
-    stat : (rows, columns), non-negative. left : (rows,). right : (columns,). moments : (2 * cells, TERMS), one sum over all pairs in two
+    stat : (all rows, columns). rows, left : (k,). right : (columns,). moments : (2 * cells, TERMS), one sum over all pairs in two
     parts that take turns: pairs that follow each other are often in one cell, and would wait for each other.
     """
     first, mask = _bits_of(origin), (np.int64(1) << shift) - 1
     half = moments.shape[0] // 2
     top = (np.int64(half) << shift) - 1
     two_cells = 2.0 / np.float64(np.int64(1) << shift)
-    for i in range(stat.shape[0]):
-        for j in range(stat.shape[1]):
-            offset = _offset(stat[i, j], origin, first, top)
+    for i in range(rows.shape[0]):
+        line = stat[rows[i]]
+        for j in range(line.shape[0]):
+            offset = _offset(line[j], origin, first, top)
             v = np.float64(offset & mask) * two_cells - 1.0
             weight, square = left[i] * right[j], v * v
             _add_powers(moments, ((offset >> shift) + (j & 1) * half) * TERMS, weight, weight * v, square, square * square)
 
 
-def _look_up_some(terms):
-    """An intrinsic: out[at + k] = polynomial of `terms` coefficients at stat[at + k], for TERMS places k in one go.
+@intrinsic
+def _look_up_some(typing_context, stat, at, table, shift, origin, top, mask, one_cell, out):
+    """out[at + k] = polynomial of degree 3 at stat[at + k], for TERMS places k in one go. (Vector gathers take longer.)"""
+    signature = types.void(stat, types.intp, table, types.int64, types.float64, types.int64, types.int64, types.float64, out)
 
-    Written out because the compiler cannot prove that `out` is not the table and would go place by place. (Vector gathers take longer.)
-    """
+    def generate(context, builder, signature, arguments):
+        stat, at, table, shift, origin, top, mask, one_cell, out = arguments
+        bits = ir.VectorType(ir.IntType(64), TERMS)
+        number = context.get_value_type(signature.args[0].dtype)
 
-    @intrinsic
-    def look_up(typing_context, stat, at, table, shift, origin, top, mask, one_cell, out):
-        signature = types.void(stat, types.intp, table, types.int64, types.float64, types.int64, types.int64, types.float64, out)
+        def splatted(scalar):
+            return splat(builder, scalar, TERMS)
 
-        def generate(context, builder, signature, arguments):
-            stat, at, table, shift, origin, top, mask, one_cell, out = arguments
-            bits = ir.VectorType(ir.IntType(64), TERMS)
-            number = context.get_value_type(signature.args[0].dtype)
+        def whole(value):
+            return ir.Constant(bits, [value] * TERMS)
 
-            def splat(scalar):
-                undefined = ir.Constant(ir.VectorType(scalar.type, TERMS), ir.Undefined)
-                return builder.shuffle_vector(builder.insert_element(undefined, scalar, ir.IntType(32)(0)), undefined, _ZEROS)
+        source = address(context, builder, signature.args[0], stat, at, ir.VectorType(number, TERMS))
+        t = builder.load(source, align=4 if number == ir.FloatType() else 8)
+        if number == ir.FloatType():
+            t = builder.fpext(t, _VECTOR)
+        offset = builder.bitcast(builder.fadd(t, splatted(origin)), bits)
+        offset = builder.sub(offset, splatted(builder.bitcast(origin, ir.IntType(64))))
+        offset = builder.select(builder.icmp_signed("<", offset, whole(0)), whole(0), offset)
+        offset = builder.select(builder.icmp_signed(">", offset, splatted(top)), splatted(top), offset)
+        u = builder.fmul(builder.sitofp(builder.and_(offset, splatted(mask)), _VECTOR), splatted(one_cell))
+        line = builder.mul(builder.ashr(offset, splatted(shift)), whole(8 * CUBIC_TERMS))
+        begin = builder.ptrtoint(data(context, builder, signature.args[2], table), ir.IntType(64))
+        addresses = builder.add(line, splatted(begin))
 
-            def whole(value):
-                return ir.Constant(bits, [value] * TERMS)
+        # The coefficients of a cell lie together: one load per place, then rows become columns.
+        row = ir.VectorType(ir.DoubleType(), CUBIC_TERMS)
+        rows = [
+            builder.load(builder.inttoptr(builder.extract_element(addresses, ir.IntType(32)(k)), row.as_pointer()), align=8)
+            for k in range(TERMS)
+        ]
+        while len(rows) > 1:
+            width = ir.VectorType(ir.IntType(32), 2 * rows[0].type.count)
+            order = ir.Constant(width, list(range(width.count)))
+            rows = [builder.shuffle_vector(left, right, order) for left, right in zip(rows[::2], rows[1::2], strict=True)]
+        value = None
+        for term in reversed(range(CUBIC_TERMS)):
+            column = ir.Constant(ir.VectorType(ir.IntType(32), TERMS), [CUBIC_TERMS * k + term for k in range(TERMS)])
+            coefficient = builder.shuffle_vector(rows[0], ir.Constant(rows[0].type, ir.Undefined), column)
+            product = None if value is None else builder.fmul(u, value, flags=("contract",))
+            value = coefficient if product is None else builder.fadd(coefficient, product, flags=("contract",))
+        builder.store(value, address(context, builder, signature.args[8], out, at, _VECTOR), align=8)
+        return context.get_dummy_value()
 
-            source = _address(context, builder, signature.args[0], stat, at, ir.VectorType(number, TERMS))
-            t = builder.load(source, align=4 if number == ir.FloatType() else 8)
-            if number == ir.FloatType():
-                t = builder.fpext(t, _VECTOR)
-            offset = builder.bitcast(builder.fadd(t, splat(origin)), bits)
-            offset = builder.sub(offset, splat(builder.bitcast(origin, ir.IntType(64))))
-            offset = builder.select(builder.icmp_signed("<", offset, whole(0)), whole(0), offset)
-            offset = builder.select(builder.icmp_signed(">", offset, splat(top)), splat(top), offset)
-            u = builder.fmul(builder.sitofp(builder.and_(offset, splat(mask)), _VECTOR), splat(one_cell))
-            line = builder.mul(builder.ashr(offset, splat(shift)), whole(8 * terms))
-            data = builder.ptrtoint(context.make_array(signature.args[2])(context, builder, table).data, ir.IntType(64))
-            addresses = builder.add(line, splat(data))
-
-            # The coefficients of a cell lie together: one load per place, then rows become columns.
-            row = ir.VectorType(ir.DoubleType(), terms)
-            rows = [
-                builder.load(builder.inttoptr(builder.extract_element(addresses, ir.IntType(32)(k)), row.as_pointer()), align=8)
-                for k in range(TERMS)
-            ]
-            while len(rows) > 1:
-                width = ir.VectorType(ir.IntType(32), 2 * rows[0].type.count)
-                order = ir.Constant(width, list(range(width.count)))
-                rows = [builder.shuffle_vector(left, right, order) for left, right in zip(rows[::2], rows[1::2], strict=True)]
-            value = None
-            for term in reversed(range(terms)):
-                column = ir.Constant(ir.VectorType(ir.IntType(32), TERMS), [terms * k + term for k in range(TERMS)])
-                coefficient = builder.shuffle_vector(rows[0], ir.Constant(rows[0].type, ir.Undefined), column)
-                product = None if value is None else builder.fmul(u, value, flags=("contract",))
-                value = coefficient if product is None else builder.fadd(coefficient, product, flags=("contract",))
-            builder.store(value, _address(context, builder, signature.args[8], out, at), align=8)
-            return context.get_dummy_value()
-
-        return signature, generate
-
-    return look_up
+    return signature, generate
 
 
-_look_up_two, _look_up_four = _look_up_some(2), _look_up_some(4)
-
-
-def look_up_linear(stat, table, shift, origin, out, start, stop):
-    """out[i, j] = the function at stat[i, j] for start <= i < stop. table : (cells, 2), coefficients of 1, u; 0 <= u < 1."""
+@compiled()
+def look_up(stat, table, shift, origin, out, start, stop):
+    """out[i, j] = the function at stat[i, j] for start <= i < stop. table : (cells, 4), coefficients of 1, u, u^2, u^3; 0 <= u < 1."""
     first, mask = _bits_of(origin), (np.int64(1) << shift) - 1
     top = (np.int64(table.shape[0]) << shift) - 1
     one_cell = 1.0 / np.float64(np.int64(1) << shift)
@@ -276,23 +228,7 @@ def look_up_linear(stat, table, shift, origin, out, start, stop):
     whole = width - width % TERMS
     for i in range(start, stop):
         for j in range(0, whole, TERMS):
-            _look_up_two(stat, i * width + j, table, shift, origin, top, mask, one_cell, out)
-        for j in range(whole, width):
-            offset = _offset(stat[i, j], origin, first, top)
-            cell = offset >> shift
-            out[i, j] = table[cell, 0] + np.float64(offset & mask) * one_cell * table[cell, 1]
-
-
-def look_up_cubic(stat, table, shift, origin, out, start, stop):
-    """The same with a table (cells, 4), coefficients of 1, u, u^2, u^3."""
-    first, mask = _bits_of(origin), (np.int64(1) << shift) - 1
-    top = (np.int64(table.shape[0]) << shift) - 1
-    one_cell = 1.0 / np.float64(np.int64(1) << shift)
-    width = stat.shape[1]
-    whole = width - width % TERMS
-    for i in range(start, stop):
-        for j in range(0, whole, TERMS):
-            _look_up_four(stat, i * width + j, table, shift, origin, top, mask, one_cell, out)
+            _look_up_some(stat, i * width + j, table, shift, origin, top, mask, one_cell, out)
         for j in range(whole, width):
             offset = _offset(stat[i, j], origin, first, top)
             cell = offset >> shift

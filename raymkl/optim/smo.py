@@ -12,8 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-# Curvature below this is treated as flat: the pair then moves to the end of its box.
-FLAT = 1e-12
+from .pair_search import BLOCK, FLAT, largest_slope, write_gains
 
 
 @njit(cache=True, nogil=True, fastmath={"contract", "nsz"})
@@ -35,41 +34,49 @@ def smo(Q, gradient, x, lower, upper, tolerance, max_steps):
     violation : float, max over variables that may grow of -gradient, minus the min over those that may shrink.
     """
     q = x.shape[0]
+    whole = q - q % BLOCK
+    # Added to -gradient, these leave out variables that may not grow, or not shrink.
+    grow, shrink = np.empty(q), np.empty(q)
+    diagonal, gains, lowest = np.empty(q), np.empty(q, np.float32), np.empty(1)
+    for k in range(q):
+        diagonal[k] = Q[k, k]
+        grow[k] = 0.0 if x[k] < upper[k] else -np.inf
+        shrink[k] = 0.0 if x[k] > lower[k] else np.inf
     step = 0
     while True:
-        best_up = -np.inf
-        i = -1
-        for k in range(q):
-            if x[k] < upper[k] and -gradient[k] > best_up:
-                best_up = -gradient[k]
-                i = k
-        if i < 0:
+        best_up, near = -np.inf, 0
+        for k in range(0, whole, BLOCK):
+            largest = largest_slope(grow, gradient, k)
+            if largest > best_up:
+                best_up, near = largest, k
+        for k in range(whole, q):
+            if grow[k] - gradient[k] > best_up:
+                best_up, near = grow[k] - gradient[k], k
+        if best_up == -np.inf:
             return step, 0.0
-        worst_low = np.inf
-        best_gain = -1.0
-        j = -1
-        q_ii = Q[i, i]
-        for k in range(q):
-            if x[k] > lower[k]:
-                value = -gradient[k]
-                if value < worst_low:
-                    worst_low = value
-                difference = best_up - value
-                if difference > 0.0:
-                    curvature = q_ii + Q[k, k] - 2.0 * Q[i, k]
-                    if curvature < FLAT:
-                        curvature = FLAT
-                    gain = difference * difference / curvature
-                    if gain > best_gain:
-                        best_gain = gain
-                        j = k
-        violation = best_up - worst_low
-        if j < 0 or violation <= tolerance or step >= max_steps:
+        i = near
+        while grow[i] - gradient[i] != best_up:
+            i += 1
+        row = Q[i]
+        best_gain, near, lowest[0] = np.float32(0.0), 0, np.inf
+        for k in range(0, whole, BLOCK):
+            gain = write_gains(shrink, gradient, diagonal, row, k, best_up, diagonal[i], gains, lowest)
+            if gain > best_gain:
+                best_gain, near = gain, k
+        for k in range(whole, q):
+            value = shrink[k] - gradient[k]
+            lowest[0] = min(lowest[0], value)
+            distance = np.float32(max(best_up - value, 0.0))
+            gains[k] = distance * distance / np.float32(max(diagonal[i] + diagonal[k] - 2.0 * row[k], FLAT))
+            if gains[k] > best_gain:
+                best_gain, near = gains[k], k
+        violation = best_up - lowest[0]
+        if best_gain <= 0.0 or violation <= tolerance or step >= max_steps:
             return step, max(violation, 0.0)
-        curvature = q_ii + Q[j, j] - 2.0 * Q[i, j]
-        if curvature < FLAT:
-            curvature = FLAT
-        move = (gradient[j] - gradient[i]) / curvature
+        j = near
+        while gains[j] != best_gain:
+            j += 1
+        move = (gradient[j] - gradient[i]) / max(diagonal[i] + diagonal[j] - 2.0 * row[j], FLAT)
         room_i = upper[i] - x[i]
         room_j = x[j] - lower[j]
         # Landing exactly on a bound keeps the sets "may grow" and "may shrink" exact.
@@ -84,6 +91,10 @@ def smo(Q, gradient, x, lower, upper, tolerance, max_steps):
         else:
             x[i] += move
             x[j] -= move
+        for k in (i, j):
+            grow[k] = 0.0 if x[k] < upper[k] else -np.inf
+            shrink[k] = 0.0 if x[k] > lower[k] else np.inf
+        other = Q[j]
         for k in range(q):
-            gradient[k] += move * (Q[i, k] - Q[j, k])
+            gradient[k] += move * (row[k] - other[k])
         step += 1
