@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raymkl.kernels import compiled, loops, wide_loops
+from raymkl.kernels import compiled, loops
 from raymkl.kernels.lanes import CUBIC_TERMS, LANES, TERMS
 
 DTYPES = [np.float32, np.float64]
