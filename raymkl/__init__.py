@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` below is what 
     from . import plot as plot
     from . import search as search
     from .engine.params import RayParams as RayParams
+    from .inspection.report.page import report as report
     from .io import load as load
     from .models.classifier import MKLClassifier as MKLClassifier
     from .models.localized_convex import ConvexLocalizedMKLClassifier as ConvexLocalizedMKLClassifier
@@ -20,7 +21,6 @@ if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` below is what 
     from .models.localized_gated import LocalizedMKLClassifier as LocalizedMKLClassifier
     from .models.regressor import MKLRegressor as MKLRegressor
     from .optim import norms as norms
-    from .reporting.page import report as report
 
 __version__ = "0.1.0"
 
@@ -33,7 +33,7 @@ _HOMES = {
     "RayParams": "raymkl.engine.params",
     "load": "raymkl.io",
     "metrics": None,
-    "report": "raymkl.reporting.page",
+    "report": "raymkl.inspection.report.page",
     "diagnostics": None,
     "kernels": None,
     "norms": "raymkl.optim.norms",

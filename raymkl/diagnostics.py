@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from .centred import centred_vectors, cosines, double_centred, label_kernel, triangle, unwrapped
+from .inspection.centred import centred_vectors, cosines, double_centred, label_kernel, triangle, unwrapped
+from .inspection.positional import PositionalImportance, positional_importance  # noqa: F401  (part of this module's interface)
 from .optim.norms import power_norm
-from .positional import PositionalImportance, positional_importance  # noqa: F401  (part of this module's interface)
 
 # Added to the diagonal of the alignment matrix before it is inverted: copies of a kernel make it singular.
 JITTER = 1e-10
@@ -229,7 +229,7 @@ def block_norms(model: Any, X: Any = None) -> np.ndarray:
     """
     from sklearn.utils.validation import check_is_fitted
 
-    from .models.inputs import is_matrix
+    from .models.reading import is_matrix
 
     model, X = unwrapped(model, X)
     check_is_fitted(model, "dual_coef_")

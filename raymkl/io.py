@@ -31,10 +31,10 @@ import pyarrow as pa
 import scipy.sparse as sp
 
 from . import __version__
+from .data.plain_arrow import DAMAGE, open_plain, plain_array
 from .engine.params import RayParams
 from .kernels import base, formulas, strings
-from .plain_arrow import DAMAGE, open_plain, plain_array
-from .table_model import Preparation, TableModel
+from .models.table_model import Preparation, TableModel
 
 FORMAT = 2
 PLAIN_FORMAT = 1

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError
 
-from raymkl import MKLClassifier, centred, diagnostics, kernels
+from raymkl import MKLClassifier, diagnostics, kernels
+from raymkl.inspection import centred
 from raymkl.kernels import write_store
 from tests.reference import dual_point, gram, noisy_problem, normalised
 

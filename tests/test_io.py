@@ -16,7 +16,7 @@ from sklearn.exceptions import NotFittedError
 import raymkl
 from raymkl import MKLClassifier, RayParams
 from raymkl.kernels import RBF, Chi2, Custom, HistogramIntersection, Laplacian, Linear, Polynomial, Precomputed, rbf
-from raymkl.table_model import Preparation, TableModel
+from raymkl.models.table_model import Preparation, TableModel
 from tests.reference import gram, noisy_problem
 
 X, Y = noisy_problem(60, seed=31)

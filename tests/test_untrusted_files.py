@@ -6,10 +6,10 @@ import warnings
 import numpy as np
 import pytest
 
-from raymkl.engine import checkpoint
-from raymkl.engine.arrow_state import pack
+from raymkl.data.packed import pack
+from raymkl.data.store import KernelStore
+from raymkl.engine.faults import checkpoint
 from raymkl.kernels import write_store
-from raymkl.kernels.store import KernelStore
 from tests.damage import damaged, written
 
 # -- checkpoints ------------------------------------------------------------------------------------------------------

@@ -11,9 +11,9 @@ import scipy.sparse as sp
 
 import raymkl
 from raymkl import LocalizedMKLClassifier, MKLClassifier, MKLRegressor
+from raymkl.data.plain_arrow import DAMAGE, open_plain, plain_array
 from raymkl.kernels import RBF, Linear, Spectrum, rbf
-from raymkl.plain_arrow import DAMAGE, open_plain, plain_array
-from raymkl.table_model import Preparation, TableModel
+from raymkl.models.table_model import Preparation, TableModel
 from tests.damage import damaged, table_of, written
 from tests.reference import noisy_problem
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..kernels.statistics import PORTION_BYTES
-from .messages import Problem
+from ..kernels.pairs.statistics import PORTION_BYTES
+from .problem import Problem
 
 # Share of the free memory that caches may take when no budget is given. More of it seldom pays: columns that are wanted again stay.
 DEFAULT_SHARE = 0.25

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ..kernels.families import MAX_POWER
-from .messages import Head, Problem
+from ..data.rows import split_bounds
+from ..kernels.pairs.families import MAX_POWER
 from .plan import plan_of
-from .rows import split_bounds
+from .problem import Head, Problem
 
 # A shard with fewer rows than this is not worth an actor when the number of shards is left to us.
 ROWS_PER_SHARD = 2_000
@@ -35,7 +35,7 @@ def choose(rows: dict, problem: Problem, heads: list[Head], asked: int | None, m
     most_functions = sum(len(family.kernels) + MAX_POWER + 1 for family in problem.families)
     if _fits(problem, heads, count, budget, most_functions):
         return count
-    from .source_rows import SourceView
+    from ..data.lazy_rows import SourceView
 
     if any(isinstance(array, SourceView) for array in rows.values()):
         return count  # the rows are elsewhere; the coordinator makes its plan once the shards have read them
@@ -56,8 +56,8 @@ def _fits(problem: Problem, heads: list[Head], count: int, budget: int, rank: in
 
 def _rank(rows: dict, problem: Problem) -> int:
     """Functions over which gradients are kept, the very number that the coordinator will find."""
-    from .coordinator import Coordinator
-    from .pools import LocalPool
+    from .pools.local import LocalPool
+    from .rounds.coordinator import Coordinator
 
     pool = LocalPool(rows, problem, 1)
     coordinator = Coordinator(pool, problem, threads=1)

@@ -1,4 +1,4 @@
-"""Kernels: formulas, views, composition, normalisation, and the families that make many of them cost as much as one.
+"""Kernels: formulas, views, composition, normalisation, and (in `pairs`) the families that make many of them cost as much as one.
 
 Names are loaded when they are used: a shard that computes kernels needs no code that writes stores.
 """
@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` below is what happens
+    from ..data.store import KernelStore as KernelStore
     from .base import Kernel as Kernel
     from .base import Product as Product
     from .base import Scaled as Scaled
@@ -21,7 +22,6 @@ if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` below is what 
     from .formulas import Precomputed as Precomputed
     from .formulas import rbf as rbf
     from .formulas import stored as stored
-    from .store import KernelStore as KernelStore
     from .store_writer import write_store as write_store
     from .strings import Spectrum as Spectrum
     from .strings import WeightedDegree as WeightedDegree
@@ -32,7 +32,7 @@ _HOMES = {
     "Custom": "formulas",
     "HistogramIntersection": "formulas",
     "Kernel": "base",
-    "KernelStore": "store",
+    "KernelStore": ".data.store",
     "Laplacian": "formulas",
     "Linear": "formulas",
     "Polynomial": "formulas",

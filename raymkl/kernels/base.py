@@ -1,6 +1,6 @@
 """What a kernel is: a positive semi-definite function of two examples, with a view, parameters and arithmetic.
 
-A kernel is `profile(statistic(x, z))`: a function of one pair statistic (see `statistics`). Sums, products and positive
+A kernel is `profile(statistic(x, z))`: a function of one pair statistic (see `pairs.statistics`). Sums, products and positive
 multiples of kernels over the same statistic stay functions of it; over different statistics they become a kernel
 that is computed as it is written.
 """
@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from .sequences import select_strings
-from .statistics import KernelValue, Statistic
-from .views import select, view_key, view_of
+from ..data.strings import select_strings
+from ..data.views import select, view_key, view_of
+from .pairs.statistics import KernelValue, Statistic
 
 
 class Kernel:

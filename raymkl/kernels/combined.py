@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from ..data.store import StoreRows
 from .base import Kernel, row_centers
-from .families import NO_GATE, Family, group
 from .normalize import gate_of_diagonal
-from .statistics import Matrices
-from .store import StoreRows
+from .pairs.families import NO_GATE, Family, group
+from .pairs.statistics import Matrices
 
 # Bytes of kernel values that are held at a time.
 BLOCK_BYTES = 32 * 2**20

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from ..data.views import is_sparse
 from .base import Kernel
 from .formulas import RBF, Linear
-from .sparse import is_sparse
-from .statistics import InnerProduct, L1Distance, SquaredDistance, Statistic
+from .pairs.statistics import InnerProduct, L1Distance, SquaredDistance, Statistic
 
 # Widths as multiples of the median squared distance, and the rows that are enough to estimate it.
 WIDTHS = (1 / 16, 1 / 4, 1.0, 4.0, 16.0)

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from ..data.views import select, view_key
 from .base import Kernel
-from .statistics import Chi2Distance, InnerProduct, Intersection, KernelValue, L1Distance, Matrices, Prepared, SquaredDistance
-from .views import select, view_key
+from .pairs.statistics import Chi2Distance, InnerProduct, Intersection, KernelValue, L1Distance, Matrices, Prepared, SquaredDistance
 
 
 def _require_positive(kernel: Kernel, name: str) -> None:
@@ -207,7 +207,7 @@ class Custom(Kernel):
 
 def stored(path: Any) -> list[Precomputed]:
     """All kernels of a kernel store (see `write_store`)."""
-    from .store import KernelStore
+    from ..data.store import KernelStore
 
     return [Precomputed(view=str(path), index=m) for m in range(KernelStore(path).shape[2])]
 

@@ -15,7 +15,7 @@ BLOCK_BYTES = 2**22
 
 def survey(stack: np.ndarray, roots: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Per matrix the largest |K_ij|, |K_ij - K_ji| and |K_ij| - roots_i roots_j, (M,) each. roots : (n, M)."""
-    from .loops import survey_stack
+    from .loops.vectors import survey_stack
 
     def look(start: int) -> np.ndarray:
         found = np.zeros((3, stack.shape[2]))

@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 import scipy.sparse as sp
 
+from ..data.store import COLUMN, DESCRIPTION, DTYPES, FORMAT, MAX_TENSOR_VALUES, KernelStore, file_name, is_store
+from ..data.views import n_rows, view_of
 from .base import Kernel, row_centers
-from .families import group
-from .statistics import Matrices
-from .store import COLUMN, DESCRIPTION, DTYPES, FORMAT, MAX_TENSOR_VALUES, KernelStore, file_name, is_store
-from .views import n_rows, view_of
+from .pairs.families import group
+from .pairs.statistics import Matrices
 
 # A block of rows (all kernels of it) is about this large: long enough for disks, short enough for memory.
 BLOCK_BYTES = 64 * 2**20

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from .alphabet import letters_of
+from ..data.alphabet import letters_of
+from ..data.views import view_key
 from .base import Kernel
-from .string_statistics import LARGEST_CODE, KmerCounts, MatchRuns
-from .views import view_key
+from .pairs.string_statistics import LARGEST_CODE, KmerCounts, MatchRuns
 
 
 def _whole(kernel: Kernel, name: str, low: int) -> None:

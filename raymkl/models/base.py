@@ -14,20 +14,19 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
+from ..data.lazy_rows import fetch
+from ..data.views import is_sparse, view_of
 from ..engine import Head, Problem, RayParams
-from ..engine.source_rows import fetch
-from ..engine.train import ENGINES, train
+from ..engine.progress import Progress
+from ..engine.run import ENGINES, train
 from ..kernels.base import Kernel, Scaled
 from ..kernels.defaults import SCALE_DEPENDENT, default_bank, scales_apart
-from ..kernels.families import NO_GATE, cell_dtypes, group
 from ..kernels.formulas import Linear, Precomputed
 from ..kernels.normalize import KINDS, gate_of_diagonal
-from ..kernels.sparse import is_sparse
-from ..kernels.statistics import InnerProduct, SquaredDistance
-from ..kernels.views import view_of
-from ..progress import Progress
-from . import inputs, row_sources
-from .decision import SomeColumns, decision_values
+from ..kernels.pairs.families import NO_GATE, cell_dtypes, group
+from ..kernels.pairs.statistics import InnerProduct, SquaredDistance
+from . import reading, sources
+from .expansion import SomeColumns, decision_values
 from .explain import ExplainMixin
 
 SOLVERS = ("chunking", "wrapper")
@@ -84,8 +83,8 @@ class BaseMKL(ExplainMixin, BaseEstimator):
         if isinstance(kernels, str):
             raise ValueError(f'kernels must be a list of kernels or "precomputed", got {kernels!r}')
         if kernels is None:
-            some = row_sources.sample(X) if isinstance(X, row_sources.SourceInput) else X
-            return default_bank(inputs.rows_of(some, [Linear()])[None])
+            some = sources.sample(X) if isinstance(X, sources.SourceInput) else X
+            return default_bank(reading.rows_of(some, [Linear()])[None])
         if isinstance(kernels, Kernel):
             kernels = [kernels]
         try:
@@ -97,39 +96,39 @@ class BaseMKL(ExplainMixin, BaseEstimator):
         for position, kernel in enumerate(kernels):
             if not isinstance(kernel, Kernel):
                 raise TypeError(f"kernels[{position}] is a {type(kernel).__name__}, not a kernel (see raymkl.kernels)")
-        if self.normalize == "spherical" and any(map(inputs.is_matrix, kernels)):
+        if self.normalize == "spherical" and any(map(reading.is_matrix, kernels)):
             raise ValueError(NO_SPHERICAL_MATRICES)
         return kernels
 
     def _open(self, X: Any, y: Any = None) -> tuple[Any, Any]:
         """X and y; a path or Dataset becomes a source of rows (a path of ready-made kernels is a kernel store), a label column labels."""
         precomputed = isinstance(self.kernels, str) and self.kernels == "precomputed"
-        return (X, y) if precomputed else row_sources.opened(X, y)
+        return (X, y) if precomputed else sources.opened(X, y)
 
     def _read(self, X: Any, reset: bool) -> tuple[Any, dict, list[Kernel]]:
         """Container, rows by view key, and kernels; all checks of X that need no y."""
         X, _ = self._open(X)
-        if isinstance(X, row_sources.SourceInput) and not reset:
-            X = row_sources.whole_to_predict(self, X)
+        if isinstance(X, sources.SourceInput) and not reset:
+            X = sources.whole_to_predict(self, X)
         if isinstance(self.kernels, str) and self.kernels == "precomputed":
             if self.normalize == "spherical":
                 raise ValueError(NO_SPHERICAL_MATRICES)
-            stack = inputs.precomputed_stack(X, square=reset)
+            stack = reading.precomputed_stack(X, square=reset)
             if reset:
                 self.n_features_in_ = stack.shape[1]
             return stack, {None: stack}, [Precomputed(index=m) for m in range(stack.shape[2])] if reset else self.kernels_
-        X = inputs.check_container(self, X, reset)
-        inputs.count_rows(X)
+        X = reading.check_container(self, X, reset)
+        reading.count_rows(X)
         kernels = self._check_kernels(X) if reset else self.kernels_
-        vectors = [kernel for kernel in kernels if not inputs.is_matrix(kernel)]
-        if isinstance(X, row_sources.SourceInput):
+        vectors = [kernel for kernel in kernels if not reading.is_matrix(kernel)]
+        if isinstance(X, sources.SourceInput):
             spherical = self.normalize == "spherical"
-            rows = row_sources.survey(X, vectors, diagonals=spherical, largest=not spherical and self.dtype == "auto")
+            rows = sources.survey(X, vectors, diagonals=spherical, largest=not spherical and self.dtype == "auto")
         else:
-            rows = inputs.rows_of(X, vectors)
-            if isinstance(X, row_sources.Batch):
-                row_sources.check_widths(rows, self._support_rows)
-        rows = {**rows, **inputs.matrices_of(X, kernels, square=reset)}
+            rows = reading.rows_of(X, vectors)
+            if isinstance(X, sources.Batch):
+                sources.check_widths(rows, self._support_rows)
+        rows = {**rows, **reading.matrices_of(X, kernels, square=reset)}
         lengths = {key: array.shape[0] for key, array in rows.items()}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"the views of X have different numbers of rows: {lengths}")
@@ -160,8 +159,8 @@ class BaseMKL(ExplainMixin, BaseEstimator):
 
     def _describe(self, rows: dict, kernels: list[Kernel], heads: list[Head]) -> tuple[Problem, dict, list[int] | None]:
         """The problem for the engine, its rows in the dtype to work in, and the gate of every entry."""
-        for key in dict.fromkeys(kernel.statistic().view for kernel in kernels if inputs.is_matrix(kernel)):
-            inputs.check_kernel_stack(rows[key], "X" if key is None else f"view {view_of(key)!r} of X")
+        for key in dict.fromkeys(kernel.statistic().view for kernel in kernels if reading.is_matrix(kernel)):
+            reading.check_kernel_stack(rows[key], "X" if key is None else f"view {view_of(key)!r} of X")
         n = next(iter(rows.values())).shape[0]
         gates, gate_of_entry = self._spherical_gates(rows, kernels)
         values = n * n * len(kernels)
@@ -270,8 +269,8 @@ class BaseMKL(ExplainMixin, BaseEstimator):
     def _decision(self, X: Any) -> np.ndarray:
         """(n, n_heads) decision values."""
         X, _ = self._open(X)
-        if isinstance(X, row_sources.SourceInput):
-            return np.concatenate([self._decision(batch) for batch in row_sources.batches_to_predict(self, X)])
+        if isinstance(X, sources.SourceInput):
+            return np.concatenate([self._decision(batch) for batch in sources.batches_to_predict(self, X)])
         kernels, rows, gates = self._rows_to_predict(X, copy=False)
         values = decision_values(
             kernels,
@@ -291,7 +290,7 @@ class BaseMKL(ExplainMixin, BaseEstimator):
         copy : columns of `support_` as arrays; else as `SomeColumns` of what came.
         """
         _, rows, kernels = self._read(X, reset=False)
-        for key in {kernel.statistic().view for kernel in kernels if inputs.is_matrix(kernel)}:
+        for key in {kernel.statistic().view for kernel in kernels if reading.is_matrix(kernel)}:
             rows[key] = self._support_columns(rows[key], self._stack_depths[key], copy)
         gates = None
         if self._gate_of_entry is not None and max(self._gate_of_entry, default=NO_GATE) != NO_GATE:
@@ -358,7 +357,7 @@ def _without_constant_gates(
 
 def _diagonals(kernels: list[Kernel], rows: Mapping) -> list[np.ndarray]:
     """k(x, x) of every kernel from rows by view key; what kernels share is computed once."""
-    known = [row_sources.known_diagonal(kernel, rows) for kernel in kernels]
+    known = [sources.known_diagonal(kernel, rows) for kernel in kernels]
     if kernels and all(diagonal is not None for diagonal in known):
         return known
     found: dict[int, np.ndarray] = {}
@@ -369,7 +368,7 @@ def _diagonals(kernels: list[Kernel], rows: Mapping) -> list[np.ndarray]:
 
 
 def _largest_diagonal(kernel: Kernel, rows: Mapping) -> float:
-    known = row_sources.known_largest(kernel, rows)
+    known = sources.known_largest(kernel, rows)
     return float(np.abs(_diagonal(kernel, rows)).max()) if known is None else known
 
 

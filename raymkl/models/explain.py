@@ -16,11 +16,11 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
-from ..engine.rows import take
+from ..data.rows import take
 from ..kernels.base import Kernel, row_centers
-from ..kernels.families import NO_GATE, Family, group
-from ..kernels.statistics import Matrices
-from .decision import BLOCK_BYTES
+from ..kernels.pairs.families import NO_GATE, Family, group
+from ..kernels.pairs.statistics import Matrices
+from .expansion import BLOCK_BYTES
 
 
 class ExplainMixin:
@@ -91,7 +91,7 @@ def entry_contributions(
     support_gates: np.ndarray | None = None,
     gates: np.ndarray | None = None,
 ) -> np.ndarray:
-    """(n, H, E) part of each entry in the decision values; the arguments are those of `decision.decision_values`.
+    """(n, H, E) part of each entry in the decision values; the arguments are those of `expansion.decision_values`.
 
     Kernel values are computed for blocks of rows: beyond the result, memory is bounded whatever n is.
     """

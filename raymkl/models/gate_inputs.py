@@ -9,9 +9,9 @@ from __future__ import annotations
 from numbers import Integral
 from typing import Any
 
+from ..data.views import view_of
 from ..kernels.base import Kernel
-from ..kernels.views import view_of
-from . import inputs
+from . import reading
 
 
 def check_choice(kernel: Any, optional: bool) -> None:
@@ -39,13 +39,13 @@ def rows_for(source: Kernel, what: str, X: Any, rows: dict, kernels: list[Kernel
     source : the kernel that reads them. what : the argument it comes from, for errors. X : container. rows, kernels : what is read
     already, and by which kernels. square : whether these are training rows.
     """
-    if inputs.is_matrix(source):
-        found = inputs.matrices_of(X, [source], square=square)
+    if reading.is_matrix(source):
+        found = reading.matrices_of(X, [source], square=square)
     else:
         _refuse_matrices(source, what, rows)
         _refuse_other_reading(source, what, rows, kernels)
         try:
-            found = inputs.rows_of(X, [source])
+            found = reading.rows_of(X, [source])
         except ValueError as error:
             raise ValueError(f"{what} cannot read its view: {error}") from None
         _refuse_matrices(source, what, found)

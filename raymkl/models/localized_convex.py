@@ -10,15 +10,15 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from ..engine import Head, RayParams
-from ..engine.clustered_training import ClusteredTraining, gates_of
-from ..engine.clustering import likelihoods, new_distances
-from ..engine.train import train
+from ..engine.programs.clusters import ClusteredTraining, gates_of
+from ..engine.programs.k_means import likelihoods, new_distances
+from ..engine.progress import Progress
+from ..engine.run import train
 from ..kernels.base import Kernel
 from ..kernels.combined import CombinedKernel
-from ..kernels.families import NO_GATE
 from ..kernels.normalize import gate_of_diagonal
+from ..kernels.pairs.families import NO_GATE
 from ..optim.norms import GroupedNorm
-from ..progress import Progress
 from . import gate_inputs
 from .base import _diagonal, _number
 from .classifier import MKLClassifier

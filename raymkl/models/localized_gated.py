@@ -11,17 +11,17 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from ..data.views import view_key
 from ..engine import Head, RayParams
-from ..engine.gate_scores import KernelScores, LinearScores
-from ..engine.gated_descent import GatedDescent, Gating, softmax
-from ..engine.train import train
+from ..engine.programs.gate_scores import KernelScores, LinearScores
+from ..engine.programs.gates import GatedDescent, Gating, softmax
+from ..engine.progress import Progress
+from ..engine.run import train
 from ..kernels.base import Kernel
 from ..kernels.combined import CombinedKernel
-from ..kernels.families import NO_GATE
 from ..kernels.formulas import Linear
 from ..kernels.normalize import gate_of_diagonal
-from ..kernels.views import view_key
-from ..progress import Progress
+from ..kernels.pairs.families import NO_GATE
 from . import gate_inputs
 from .base import _diagonal, _number
 from .classifier import MKLClassifier

@@ -1,0 +1,1 @@
+"""Losses, norms, steps and certificates: functions of arrays, without kernels or processes."""

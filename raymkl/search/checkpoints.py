@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from ..engine.checkpoint import clear
+from ..engine.faults.checkpoint import clear
 from ..engine.params import RayParams
 
 

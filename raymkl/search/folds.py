@@ -16,8 +16,8 @@ import numpy as np
 from sklearn.base import clone, is_classifier
 from sklearn.model_selection import check_cv
 
+from ..data.views import n_rows, subset
 from ..kernels.base import Kernel
-from ..kernels.views import n_rows, subset
 from ..models.base import BaseMKL
 from .checkpoints import redirected
 

@@ -17,10 +17,10 @@ from sklearn.model_selection import ParameterGrid
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from ..engine.train import train
+from ..engine.progress import Progress
+from ..engine.run import train
 from ..metrics import scorer as scorer_of
-from ..models.row_sources import loaded
-from ..progress import Progress
+from ..models.sources import loaded
 from . import checkpoints
 from .folds import FoldByFold, Folds, are_masks, blocks_of, learns_by_heads, of_heads, paths_of, splits_of, template_of
 

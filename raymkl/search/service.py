@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from ..engine.coordinator import Coordinator
-from ..engine.failures import FailurePolicy
-from ..engine.pools import LocalPool
+from ..engine.faults.policy import FailurePolicy
+from ..engine.pools.local import LocalPool
+from ..engine.rounds.coordinator import Coordinator
 from .folds import Folds, blocks_key, learns_by_heads, of_heads, template_of
 
 # Reports a trial may be behind before its heads pause.
@@ -64,8 +64,8 @@ class _Room:
             import ray
 
             from ..engine.params import RayParams
-            from ..engine.ray_pool import RayPool
-            from ..engine.ray_shards import choose_shards, shard_actors
+            from ..engine.pools.ray_pool import RayPool
+            from ..engine.pools.ray_shards import choose_shards, shard_actors
 
             params = params or RayParams()
             if params.num_shards is None:  # something is left to the trials

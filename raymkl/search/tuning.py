@@ -12,7 +12,7 @@ from sklearn.base import clone, is_classifier
 
 from ..engine.params import RayParams
 from ..metrics import scorer as scorer_of
-from ..models.row_sources import loaded
+from ..models.sources import loaded
 from .folds import FoldByFold, Folds, are_masks, learns_by_heads, splits_of
 
 # A trial only waits for reports; so many CPUs keep the number of its processes reasonable.

@@ -4,12 +4,12 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from raymkl.engine.coordinator import Coordinator
-from raymkl.engine.messages import Head, Problem
-from raymkl.engine.pools import LocalPool
-from raymkl.engine.recovery import bring_up_to_date
-from raymkl.kernels.families import NO_GATE, group
-from raymkl.kernels.statistics import InnerProduct, SquaredDistance
+from raymkl.engine.faults.recovery import bring_up_to_date
+from raymkl.engine.pools.local import LocalPool
+from raymkl.engine.problem import Head, Problem
+from raymkl.engine.rounds.coordinator import Coordinator
+from raymkl.kernels.pairs.families import NO_GATE, group
+from raymkl.kernels.pairs.statistics import InnerProduct, SquaredDistance
 from raymkl.optim.losses import Hinge
 from raymkl.optim.norms import LpNorm
 from tests.reference import gram

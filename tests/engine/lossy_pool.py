@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raymkl.engine.failures import ShardsLost
-from raymkl.engine.rows import split_bounds, take
-from raymkl.engine.shard import Shard
+from raymkl.data.rows import split_bounds, take
+from raymkl.engine.faults.policy import ShardsLost
+from raymkl.engine.shard.shard import Shard
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raymkl import MKLClassifier, RayParams
-from raymkl.engine.messages import Problem
 from raymkl.engine.plan import free_memory, plan, plan_of
+from raymkl.engine.problem import Problem
 from raymkl.kernels import Laplacian, Linear, Precomputed, rbf
-from raymkl.kernels.families import group
+from raymkl.kernels.pairs.families import group
 from tests.reference import apart, noisy_problem
 
 SITUATION = {"shard_rows": 5_000, "n_rows": 20_000, "item": 8, "rank": 20, "n_heads": 1, "n_shards": 4}

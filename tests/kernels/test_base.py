@@ -7,9 +7,9 @@ import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
 
+from raymkl.data.views import view_key
 from raymkl.kernels import RBF, Chi2, Custom, HistogramIntersection, Laplacian, Linear, Polynomial, Precomputed, Product, Scaled, Sum
-from raymkl.kernels.statistics import InnerProduct, KernelValue, SquaredDistance
-from raymkl.kernels.views import view_key
+from raymkl.kernels.pairs.statistics import InnerProduct, KernelValue, SquaredDistance
 
 rng = np.random.default_rng(3)
 X, Z = np.abs(rng.normal(size=(10, 4))), np.abs(rng.normal(size=(6, 4)))

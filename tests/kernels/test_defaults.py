@@ -12,7 +12,7 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wi
 from raymkl import MKLClassifier
 from raymkl.kernels import RBF, Chi2, HistogramIntersection, Linear
 from raymkl.kernels.defaults import WIDTHS, default_bank, scales_apart, widths_around
-from raymkl.kernels.statistics import L1Distance
+from raymkl.kernels.pairs.statistics import L1Distance
 
 
 def test_widths_follow_the_median_distance():

@@ -11,10 +11,10 @@ import pytest
 import scipy.sparse as sp
 
 from raymkl import kernels as k
+from raymkl.data.store import KernelStore, is_store
 from raymkl.kernels import store_writer as writer_module
-from raymkl.kernels.store import KernelStore, is_store
 from raymkl.kernels.store_writer import write_store
-from tests.kernels.stores import BLOCK_SIZES, DEPTH, STACK, STACK32, VIEWS, N, sine_kernel, whole
+from tests.data.stores import BLOCK_SIZES, DEPTH, STACK, STACK32, VIEWS, N, sine_kernel, whole
 
 
 @pytest.fixture

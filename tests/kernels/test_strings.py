@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raymkl import kernels
+from raymkl.data.alphabet import letters_of
+from raymkl.data.strings import pack
 from raymkl.kernels import RBF, Spectrum, WeightedDegree
-from raymkl.kernels.alphabet import letters_of
-from raymkl.kernels.basis import LinearBasis
-from raymkl.kernels.families import group
-from raymkl.kernels.match_counts import MatchCounts, RunBasis
-from raymkl.kernels.sequences import pack
-from raymkl.kernels.string_statistics import KmerCounts, MatchRuns
+from raymkl.kernels.pairs.basis import LinearBasis
+from raymkl.kernels.pairs.families import group
+from raymkl.kernels.pairs.match_counts import MatchCounts, RunBasis
+from raymkl.kernels.pairs.string_statistics import KmerCounts, MatchRuns
 
 
 def same(x, z, i, j, d, letters):

@@ -18,7 +18,7 @@ from ray.cluster_utils import Cluster
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from raymkl import MKLClassifier, RayParams
-from raymkl.engine.sources import ParquetSource
+from raymkl.data.sources import ParquetSource
 from raymkl.kernels import RBF, Linear
 
 N, D = 1200, 20_000

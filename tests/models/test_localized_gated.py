@@ -11,7 +11,7 @@ from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from raymkl import LocalizedMKLClassifier, MKLClassifier, RayParams, load
-from raymkl.engine.gated_descent import softmax
+from raymkl.engine.programs.gates import softmax
 from raymkl.kernels import RBF, Custom, Linear, Polynomial, Precomputed, Spectrum, rbf
 from tests.reference import apart, gram, noisy_problem, normalised
 

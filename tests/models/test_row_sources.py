@@ -15,10 +15,10 @@ import pytest
 
 import raymkl
 from raymkl import ConvexLocalizedMKLClassifier, LocalizedMKLClassifier, MKLClassifier, MKLRegressor, RayParams
-from raymkl.engine import sources
-from raymkl.engine.sources import ParquetSource
+from raymkl.data import sources
+from raymkl.data.sources import ParquetSource
 from raymkl.kernels import RBF, Chi2, Custom, Laplacian, Linear, Polynomial, Precomputed, Spectrum, WeightedDegree, rbf
-from raymkl.models import row_sources
+from raymkl.models import sources as row_sources
 from tests.reference import apart, noisy_problem
 
 N = 120
@@ -174,18 +174,18 @@ def test_checkpoints(folder, tmp_path):
     class Stop(Exception):
         pass
 
-    def stopping(self, state, write=raymkl.engine.checkpoint.Checkpoints.write):
+    def stopping(self, state, write=raymkl.engine.faults.checkpoint.Checkpoints.write):
         write(self, state)
         raise Stop
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("raymkl.engine.checkpoint.Checkpoints.write", stopping)
+        patch.setattr("raymkl.engine.faults.checkpoint.Checkpoints.write", stopping)
         with pytest.raises(Stop):
             model(ray_params=params, C=100.0).fit(path, "label")
     resumed = model(ray_params=params, C=100.0).fit(path, "label")
     assert resumed.resumed_from_ is not None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("raymkl.engine.checkpoint.Checkpoints.write", stopping)
+        patch.setattr("raymkl.engine.faults.checkpoint.Checkpoints.write", stopping)
         with pytest.raises(Stop):
             model(ray_params=params, C=100.0).fit(path, "label")
     pq.write_table(columns(X + 1e-9, LABELS), path)

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from raymkl.engine import train as train_module
+from raymkl.engine import run as train_module
 from raymkl.search import MKLSearchCV
 from raymkl.search import grid as grid_module
-from tests.engine.interrupted_runs import BANK, Interrupted, X, Y, files, interrupt, model
+from tests.engine.faults.interrupted_runs import BANK, Interrupted, X, Y, files, interrupt, model
 
 GRID = {"C": [0.3, 3.0], "kernels": [BANK[:2], BANK], "p": [1.5, 2.0]}
 

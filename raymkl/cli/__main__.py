@@ -1,0 +1,5 @@
+"""`python -m raymkl.cli`."""
+
+from . import main
+
+main()

@@ -1,0 +1,329 @@
+"""Kernel stores: ready-made kernels (n, n, M) in a directory, for those that exceed memory (8,000 rows x 50 kernels: 12.8 GB).
+
+    store.json                    format version, n_rows, n_kernels, dtype, row ranges and sizes of the block files, names of the kernels
+    rows-000000-000512.arrow      an Arrow IPC file: one record batch with one column `kernels`, one tensor (n, M) per row
+    rows-000512-001024.arrow      ...
+
+The column's type is `fixed_shape_tensor(dtype, [n, M])`, so that the file bytes of row i are K[i, :, :] in C order: all kernels of
+row i against all columns, one column after the other. A range of columns of one row is therefore one contiguous read, and whole
+rows of a file are one read for all of them. Any Arrow implementation reads the files:
+
+    pa.ipc.open_file("rows-000000-000512.arrow").read_all()["kernels"].chunk(0).to_numpy_ndarray()    # (512, n, M)
+
+`store_writer.write_store` makes a store out of matrices, or out of kernels and data; `KernelStore` reads parts of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from .plain_arrow import DAMAGE, open_plain
+
+FORMAT = 1
+DESCRIPTION = "store.json"
+COLUMN = "kernels"
+EXTENSIONS = frozenset({b"arrow.fixed_shape_tensor"})
+DTYPES = ("float32", "float64")
+# Stores of many small files must not use up the process's file descriptors (often 1024).
+MAX_OPEN_FILES = 128
+# Arrow counts the values of one tensor in 32 bits.
+MAX_TENSOR_VALUES = 2**31 - 1
+
+
+def is_store(path: Any) -> bool:
+    """Whether `path` is the path of a directory that calls itself a kernel store (`KernelStore` says whether it is a sound one)."""
+    if not isinstance(path, str | os.PathLike):
+        return False
+    try:
+        return os.path.isfile(os.path.join(path, DESCRIPTION))
+    except (OSError, TypeError, ValueError):  # e.g. a path of bytes, or with a null character
+        return False
+
+
+class _BlockFile:
+    """An open block file. It closes when nobody refers to it any more, so never under the hands of a thread that reads."""
+
+    def __init__(self, path: Path, data_offset: int):
+        self.path = path
+        self.data_offset = data_offset
+        self.descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+
+    def __del__(self):
+        if hasattr(self, "descriptor"):
+            os.close(self.descriptor)
+
+    def read_into(self, target: np.ndarray, offset: int) -> None:
+        """Fill the contiguous array `target` with the bytes from `offset` of the tensors on; several threads may do so at once."""
+        remaining = target.reshape(-1).view(np.uint8).data
+        position = self.data_offset + offset
+        while remaining:  # one call gives 2 GB at most, and may give less
+            count = os.preadv(self.descriptor, [remaining], position)
+            if count == 0:
+                raise ValueError(f"the kernel store's file {self.path} ends before its data do: it has been cut since the store was opened")
+            remaining = remaining[count:]
+            position += count
+
+
+class KernelStore:
+    """Ready-made kernels on disk, of shape (n, n, M): parts are read when they are asked for, and nothing stays in memory.
+
+    Reads are plain file reads at the right place and not memory maps, so that a process does not grow with the pages it has touched.
+    Several threads may read at once. Pickling takes the path along and nothing else; files open at the first read, also after `close`.
+
+    Parameters
+    ----------
+    path : the directory. FileNotFoundError when it, its description or one of its files is not there; ValueError when the
+        description cannot be used (damaged, or of a later format) or a file has another size than it was written with.
+
+    Attributes
+    ----------
+    path : pathlib.Path, absolute. shape : (n, n, M). ndim : 3. dtype : np.dtype. names : (M,) tuple of str, or None for plain matrices.
+    row_ranges : tuple of (start, stop), the rows of each file.
+    """
+
+    ndim = 3
+
+    def __init__(self, path: str | os.PathLike):
+        self.path = Path(path).resolve()
+        description = _read_description(self.path)
+        n, depth = description["n_rows"], description["n_kernels"]
+        self.shape = (n, n, depth)
+        self.dtype = np.dtype(description["dtype"])
+        self.names = None if description.get("names") is None else tuple(description["names"])
+        self.row_ranges = tuple((block["start"], block["stop"]) for block in description["blocks"])
+        self._starts = np.array([start for start, _ in self.row_ranges])
+        self._lock = threading.Lock()
+        self._files: OrderedDict[int, _BlockFile] = OrderedDict()  # the last used at the end
+        self._data_offsets: dict[int, int] = {}
+        for (start, stop), block in zip(self.row_ranges, description["blocks"], strict=True):
+            _check_size(self.path / file_name(start, stop), block["bytes"])
+
+    def __reduce__(self):
+        return type(self), (str(self.path),)
+
+    def __repr__(self) -> str:
+        return f"KernelStore({str(self.path)!r}, shape={self.shape}, dtype={self.dtype.name})"
+
+    def __enter__(self) -> KernelStore:
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self.close()
+
+    def __del__(self):
+        if hasattr(self, "_files"):
+            self.close()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all kernels, were they an array."""
+        return int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
+
+    def close(self) -> None:
+        """Close all files (those that another thread is reading from, as soon as it is done). A later read opens them again."""
+        with self._lock:
+            self._files.clear()
+
+    # -- parts of the kernels -----------------------------------------------------------------------------------------
+
+    def row_segments(self, ids: Sequence[int] | np.ndarray, start: int, stop: int) -> np.ndarray:
+        """Columns start:stop of the rows `ids` (k,), in the order given: an array (k, stop - start, M) of the store's dtype."""
+        ids = self._checked_ids(ids, "row")
+        start, stop = self._checked_range(start, stop)
+        segments = np.empty((len(ids), stop - start, self.shape[2]), self.dtype)
+        if segments.size == 0:
+            return segments
+        blocks = self._blocks_of(ids)
+        if stop - start == self.shape[1]:
+            # Whole rows that follow each other in a file are contiguous there: one read for each run of them.
+            breaks = 1 + np.flatnonzero((np.diff(ids) != 1) | (np.diff(blocks) != 0))
+        else:
+            breaks = np.arange(1, len(ids))
+        for first, last in pairwise([0, *breaks.tolist(), len(ids)]):
+            self._read(int(blocks[first]), int(ids[first]), start, segments[first:last])
+        return segments
+
+    def entries(self, rows: Sequence[int] | np.ndarray, columns: Sequence[int] | np.ndarray) -> np.ndarray:
+        """K[rows][:, columns]: an array (len(rows), len(columns), M). Row by row, for working sets and not for large parts."""
+        rows, columns = self._checked_ids(rows, "row"), self._checked_ids(columns, "column")
+        picked = np.empty((len(rows), len(columns), self.shape[2]), self.dtype)
+        if picked.size == 0:
+            return picked
+        start, stop = int(columns.min()), int(columns.max()) + 1
+        segment = np.empty((1, stop - start, self.shape[2]), self.dtype)
+        for position, (row, block) in enumerate(zip(rows.tolist(), self._blocks_of(rows).tolist(), strict=True)):
+            self._read(block, row, start, segment)
+            np.take(segment[0], columns - start, axis=0, out=picked[position])
+        return picked
+
+    def diagonal(self, start: int, stop: int) -> np.ndarray:
+        """K[i, i] of all kernels for start <= i < stop: an array (stop - start, M)."""
+        start, stop = self._checked_range(start, stop)
+        rows = np.arange(start, stop)
+        values = np.empty((len(rows), self.shape[2]), self.dtype)
+        for row, block in zip(rows.tolist(), self._blocks_of(rows).tolist(), strict=True):
+            self._read(block, row, row, values[row - start])
+        return values
+
+    # -- files --------------------------------------------------------------------------------------------------------
+
+    def _read(self, block: int, row: int, column: int, target: np.ndarray) -> None:
+        """Fill `target` with the values from K[row, column, 0] on, all of them in file number `block`."""
+        _, n, depth = self.shape
+        first_row = self.row_ranges[block][0]
+        self._file(block).read_into(target, ((row - first_row) * n + column) * depth * self.dtype.itemsize)
+
+    def _file(self, block: int) -> _BlockFile:
+        with self._lock:
+            file = self._files.get(block)
+            if file is None:
+                start, stop = self.row_ranges[block]
+                path = self.path / file_name(start, stop)
+                if block not in self._data_offsets:
+                    self._data_offsets[block] = _find_data(path, stop - start, self.shape[1:], self.dtype)
+                file = self._files[block] = _BlockFile(path, self._data_offsets[block])
+                if len(self._files) > MAX_OPEN_FILES:
+                    self._files.popitem(last=False)
+            else:
+                self._files.move_to_end(block)
+            return file
+
+    def _blocks_of(self, rows: np.ndarray) -> np.ndarray:
+        return np.searchsorted(self._starts, rows, side="right") - 1
+
+    def _checked_ids(self, ids: Any, what: str) -> np.ndarray:
+        ids = np.asarray(ids)
+        if ids.ndim != 1 or (ids.dtype.kind not in "iu" and ids.size):
+            raise TypeError(
+                f"{what}s of a kernel store are asked for by a one-dimensional list of integers, got {ids.dtype} of shape {ids.shape}"
+            )
+        if ids.size and (ids.min() < 0 or ids.max() >= self.shape[0]):
+            bad = ids[(ids < 0) | (ids >= self.shape[0])][0]
+            raise IndexError(f"{what} {bad} is not in a kernel store of {self.shape[0]} rows and columns")
+        return ids.astype(np.int64, copy=False)  # differences of unsigned numbers would wrap around
+
+    def _checked_range(self, start: int, stop: int) -> tuple[int, int]:
+        if not 0 <= start <= stop <= self.shape[0]:
+            raise IndexError(f"the range {start}:{stop} is not within 0:{self.shape[0]}")
+        return int(start), int(stop)
+
+
+def file_name(start: int, stop: int) -> str:
+    return f"rows-{start:06d}-{stop:06d}.arrow"
+
+
+def _read_description(path: Path) -> dict:
+    """What store.json says, checked to be whole and consistent."""
+    file = path / DESCRIPTION
+    if not path.exists():
+        raise FileNotFoundError(f"there is no kernel store at {path}")
+    if not file.is_file():
+        raise FileNotFoundError(f"{path} is not a kernel store: it has no {DESCRIPTION}")
+    try:
+        description = json.loads(file.read_text(encoding="utf-8"))
+        version = description["format"]
+        if isinstance(version, int) and version > FORMAT:
+            raise ValueError(f"it has format {version}, of a later version of raymkl; this one reads formats up to {FORMAT}")
+        if version != FORMAT:
+            raise ValueError(f"it has the unknown format {version!r}")
+        _check_description(description)
+    except KeyError as error:
+        raise ValueError(f"{file} cannot be used: {error} is missing") from error
+    except DAMAGE as error:  # what is not JSON is a ValueError too
+        raise ValueError(f"{file} cannot be used: {error}") from error
+    return description
+
+
+def _check_description(description: Mapping) -> None:
+    n, depth, blocks, names = description["n_rows"], description["n_kernels"], description["blocks"], description.get("names")
+    numbers = [n, depth, *(block[key] for block in blocks for key in ("start", "stop", "bytes"))]
+    if not all(type(number) is int for number in numbers) or n < 1 or depth < 1:
+        raise ValueError("numbers of rows, kernels and bytes must be positive integers")
+    if description["dtype"] not in DTYPES:
+        raise ValueError(f"dtype {description['dtype']!r} is none of {DTYPES}")
+    edges = [0, *(block["stop"] for block in blocks)]
+    if [block["start"] for block in blocks] != edges[:-1] or edges[-1] != n or any(a >= b for a, b in pairwise(edges)):
+        raise ValueError(f"the row ranges of its files do not cover the rows 0:{n} once each, in order")
+    item = np.dtype(description["dtype"]).itemsize
+    for block in blocks:
+        if block["bytes"] < (block["stop"] - block["start"]) * n * depth * item:
+            raise ValueError(f"{block['bytes']} bytes are too few for rows {block['start']}:{block['stop']} of {depth} kernels")
+    if names is not None and (len(names) != depth or not all(isinstance(name, str) for name in names)):
+        raise ValueError(f"it must have {depth} names, one for each kernel")
+
+
+def _check_size(file: Path, size: int) -> None:
+    try:
+        found = file.stat().st_size
+    except FileNotFoundError:
+        raise FileNotFoundError(f"the kernel store {file.parent} is incomplete: {file.name} is missing") from None
+    if found != size:
+        raise ValueError(f"the kernel store {file.parent} is damaged: {file.name} has {found} bytes, but {size} were written")
+
+
+def _find_data(file: Path, rows: int, shape: tuple[int, int], dtype: np.dtype) -> int:
+    """Where in a block file the tensors begin, in bytes. The file is mapped for the time of the call, and hardly read."""
+    try:
+        expected = pa.fixed_shape_tensor(pa.from_numpy_dtype(dtype), shape)
+        with pa.memory_map(str(file)) as source:
+            whole = source.read_buffer()
+            reader = open_plain(whole, EXTENSIONS)
+            if reader.schema.names != [COLUMN] or reader.schema.field(0).type != expected or reader.num_record_batches != 1:
+                raise ValueError(f"it must hold one record batch with the column {COLUMN!r} of type {expected}, but has {reader.schema}")
+            batch = reader.get_batch(0)
+            batch.validate()
+            column = batch.column(0)
+            if len(column) != rows or column.null_count:
+                raise ValueError(f"it must hold {rows} rows without nulls, but has {len(column)} with {column.null_count} nulls")
+            # Arrow's buffers are windows into the map unless they are compressed or of another byte order.
+            data = column.storage.values.buffers()[1]
+            offset = data.address - whole.address
+            if not 0 <= offset <= whole.size - rows * shape[0] * shape[1] * dtype.itemsize:
+                raise ValueError("its data are compressed, or not stored as one piece")
+            return offset
+    except FileNotFoundError:
+        raise
+    except DAMAGE as error:  # Arrow reports bad metadata as OSError
+        raise ValueError(f"the kernel store's file {file} cannot be used: {error}") from error
+
+
+class StoreRows:
+    """Rows start <= i < stop of a store, as the engine passes rows around: `shape` (rows, n, M), slices, nothing in memory."""
+
+    ndim = 3
+
+    def __init__(self, store: KernelStore, start: int = 0, stop: int | None = None):
+        self.store, self.start = store, start
+        self.stop = store.shape[0] if stop is None else stop
+        self.dtype = store.dtype
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return (self.stop - self.start, *self.store.shape[1:])
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def __getitem__(self, rows: slice) -> StoreRows:
+        start, stop, step = rows.indices(len(self))
+        if step != 1:
+            raise ValueError("rows of a kernel store can only be taken in one piece")
+        return StoreRows(self.store, self.start + start, self.start + max(stop, start))
+
+    def entries(self, ids: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """(len(ids), len(columns), M) entries of rows given by their number in the store."""
+        return self.store.entries(ids, columns)
+
+    def diagonal(self) -> np.ndarray:
+        """(rows, M) entries K[i, i, m] of the own rows."""
+        return self.store.diagonal(self.start, self.stop)

@@ -1,0 +1,209 @@
+"""Views: the part of the input that a kernel looks at.
+
+A view is `None` (everything), a column (index or name), several columns (list of either), a key of a dict, or, for a
+dict, a pair `(key, columns)`. The same kernel therefore works on an ndarray, a sparse matrix, a DataFrame, a
+`pyarrow.Table` and a dict of any of these.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+
+def view_key(view: Any) -> Any:
+    """A hashable name for a view, from which `view_of` gets the view back."""
+    if view is None or type(view) is str:  # asked a dozen times for each of a thousand kernels
+        return view
+    if isinstance(view, slice):
+        return ("slice", view.start, view.stop, view.step)
+    if isinstance(view, np.ndarray):
+        view = view.tolist()
+    if isinstance(view, list):
+        if view and all(isinstance(part, bool | np.bool_) for part in view):
+            return ("mask", *map(bool, view))  # not columns 0 and 1, which True and False are equal to
+        return ("columns", *(view_key(part) for part in view))
+    if isinstance(view, tuple):
+        return ("tuple", *(view_key(part) for part in view))
+    return view.item() if isinstance(view, np.generic) else view
+
+
+def view_of(key: Any) -> Any:
+    """The view behind a key made by `view_key`."""
+    if not isinstance(key, tuple):
+        return key
+    kind, *parts = key
+    if kind == "slice":
+        return slice(*parts)
+    parts = [view_of(part) for part in parts]
+    return tuple(parts) if kind == "tuple" else parts
+
+
+def is_sparse(x: Any) -> bool:
+    """Whether x is a scipy sparse matrix or array. Only where `scipy.sparse` is loaded already can there be one."""
+    module = sys.modules.get("scipy.sparse")
+    test = getattr(module, "issparse", None)  # None too while another thread is still importing it
+    return test is not None and test(x)
+
+
+def is_dict(X: Any) -> bool:
+    """Whether X is a dict of views (a sparse matrix in dictionary format is a Mapping too, but it is one matrix)."""
+    return isinstance(X, Mapping) and not is_sparse(X)
+
+
+def is_frame(X: Any) -> bool:
+    """Whether X is a DataFrame (of pandas, or anything with its `columns` and `iloc`)."""
+    return hasattr(X, "columns") and hasattr(X, "iloc")
+
+
+def is_table(X: Any) -> bool:
+    """Whether X is a `pyarrow.Table`, without importing pyarrow for those who do not use it."""
+    return type(X).__module__.startswith("pyarrow") and hasattr(X, "column_names")
+
+
+def n_rows(X: Any) -> int:
+    """Number of examples in any accepted container."""
+    if is_dict(X):
+        lengths = {key: n_rows(value) for key, value in X.items()}
+        if not lengths:
+            raise ValueError("X is an empty dict; a dict of views needs at least one view")
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"the views of X have different numbers of rows: {lengths}")
+        return next(iter(lengths.values()))
+    if is_table(X):
+        return X.num_rows
+    if hasattr(X, "shape"):
+        if len(X.shape) == 0:
+            raise ValueError("X is a scalar; a container with one row per example is needed")
+        return int(X.shape[0])
+    return len(X)
+
+
+def subset(X: Any, index: np.ndarray) -> Any:
+    """The given rows of any accepted container, in a container of the same kind."""
+    if is_dict(X):
+        return {key: subset(value, index) for key, value in X.items()}
+    if is_frame(X):
+        return X.iloc[index]
+    if hasattr(X, "take") and type(X).__module__.startswith("pyarrow"):
+        return X.take(index)
+    if is_sparse(X):
+        return X.tocsr()[index]
+    if hasattr(X, "iloc"):
+        return X.iloc[index]
+    if hasattr(X, "shape"):
+        return X[index]
+    return [X[i] for i in index]
+
+
+def select(X: Any, view: Any = None) -> Any:
+    """The array of a view: 2-D ndarray or CSR matrix (3-D or object arrays pass through unchanged).
+
+    Raises ValueError that names the view and what X holds when the view is not there.
+    """
+    if is_dict(X):
+        return _from_mapping(X, view)
+    if is_table(X):
+        return _from_table(X, view)
+    if is_frame(X):
+        return _from_frame(X, view)
+    array = X.tocsr() if is_sparse(X) else np.asarray(X)
+    if view is not None:
+        array = _columns(array, view)
+    return _two_dimensional(array)
+
+
+def _from_mapping(X: Mapping, view: Any) -> Any:
+    if view is None:
+        if len(X) == 1:
+            return select(next(iter(X.values())))
+        raise ValueError(f"X holds the views {sorted(map(str, X))}; a kernel must say which one (view=...)")
+    if _known(view, X):
+        return select(X[view])
+    if isinstance(view, tuple) and len(view) == 2 and _known(view[0], X):
+        return select(X[view[0]], view[1])
+    raise ValueError(f"view {view!r} is not in X, which holds the views {sorted(map(str, X))}")
+
+
+def _known(key: Any, X: Mapping) -> bool:
+    try:
+        return key in X
+    except TypeError:
+        return False
+
+
+def _from_frame(X: Any, view: Any) -> np.ndarray:
+    if view is None:
+        names = list(X.columns)
+    elif isinstance(view, slice):
+        names = list(X.columns[view])
+    else:
+        if isinstance(view, list | np.ndarray) and len(view) == X.shape[1] and np.asarray(view).dtype == bool:
+            view = np.flatnonzero(view).tolist()
+        names = list(view) if isinstance(view, list | tuple | np.ndarray) else [view]
+        known = set(X.columns)
+        if not all(name in known for name in names):
+            if all(isinstance(name, int | np.integer) and 0 <= name < X.shape[1] for name in names):
+                names = [X.columns[name] for name in names]  # positions, where no column has that name
+            else:
+                missing = [name for name in names if name not in known]
+                raise ValueError(f"view {missing!r} is not in X, whose columns are {_short(list(X.columns))}")
+    parts = X[names]
+    if len(names) == 1 and parts.iloc[:, 0].dtype == object and len(parts) and np.ndim(parts.iloc[0, 0]) == 1:
+        return np.stack(parts.iloc[:, 0].to_list())  # a column of vectors
+    return _two_dimensional(parts.to_numpy())
+
+
+def _from_table(X: Any, view: Any) -> np.ndarray:
+    names = X.column_names if view is None else list(view) if isinstance(view, list | tuple) else [view]
+    missing = [name for name in names if name not in X.column_names]
+    if missing:
+        raise ValueError(f"view {missing!r} is not in X, whose columns are {_short(X.column_names)}")
+    return np.concatenate([_table_column(X.column(name)) for name in names], axis=1)
+
+
+def _table_column(column: Any) -> np.ndarray:
+    """(n, width) array of one Arrow column: numbers, fixed-size lists or fixed-shape tensors."""
+    import pyarrow as pa
+
+    chunk = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(chunk, pa.ChunkedArray):
+        chunk = chunk.chunk(0) if chunk.num_chunks else pa.array([], column.type)
+    if isinstance(chunk, pa.FixedShapeTensorArray):
+        return chunk.to_numpy_ndarray()
+    if pa.types.is_fixed_size_list(chunk.type):
+        if chunk.null_count:
+            raise ValueError(f"X has {chunk.null_count} missing values in a column of fixed-size lists; they must be dealt with first")
+        return chunk.flatten().to_numpy(zero_copy_only=False).reshape(len(chunk), chunk.type.list_size)
+    if pa.types.is_list(chunk.type) or pa.types.is_large_list(chunk.type):
+        raise ValueError("X has a column of lists of varying length; vectors come as fixed-size lists or fixed-shape tensors")
+    return chunk.to_numpy(zero_copy_only=False).reshape(-1, 1)
+
+
+def _columns(array: Any, view: Any) -> Any:
+    if array.ndim < 2:
+        raise ValueError(f"view {view!r} asks for columns, but X has shape {array.shape}")
+    width = array.shape[1]
+    if isinstance(view, slice):
+        return array[:, view]
+    index = np.atleast_1d(np.asarray(view))
+    if index.dtype == bool and index.shape == (width,):
+        index = np.flatnonzero(index)
+    if index.dtype.kind not in "iu":
+        raise ValueError(f"view {view!r} is not in X: an array of {width} columns takes column indices, not names")
+    if len(index) and (index.min() < -width or index.max() >= width):
+        raise ValueError(f"view {view!r} is not in X, which has {width} columns")
+    return array[:, index]
+
+
+def _two_dimensional(array: Any) -> Any:
+    if is_sparse(array):
+        return array.tocsr()
+    return array.reshape(-1, 1) if array.ndim == 1 else array
+
+
+def _short(names: list) -> str:
+    return repr(names) if len(names) <= 12 else repr(names[:12])[:-1] + f", ... {len(names)} in all]"

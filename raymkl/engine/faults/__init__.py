@@ -1,0 +1,1 @@
+"""What is done when shards or whole runs are lost: policy, recovery, checkpoints."""

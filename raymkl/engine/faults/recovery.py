@@ -1,0 +1,151 @@
+"""Bringing the place of a lost shard up to date, and taking and restoring the state of a run.
+
+The state of a shard is derived: rows are loaded again, columns computed again, gradients rebuilt from the dual variables that the
+coordinator holds. The state of a run is what the coordinator knows of its heads: `(a, theta, stage)` of those at work, and the
+results of those that are done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...optim.certificate import Certificate
+from ..problem import Head, RoundRequest
+from ..rounds.head_result import HeadResult
+from ..shard.proof import prove
+
+if TYPE_CHECKING:
+    from ..rounds.coordinator import Coordinator
+
+# Columns that are computed again at a time.
+COLUMNS_AT_ONCE = 512
+NO_IDS = np.empty(0, np.int64)
+NO_VALUES = np.empty(0)
+
+
+def bring_up_to_date(coordinator: Coordinator, shard: int) -> None:
+    """Give a new shard, which has its rows, the state that the other shards have (or will have once told of pending changes)."""
+
+    def ask(method: str, *arguments: Any) -> Any:
+        return coordinator.pool.call_some([(shard, method, arguments)])[0]
+
+    if coordinator.centers is None:
+        return
+    if coordinator.widened:
+        ask("set_problem", coordinator.problem)
+    ask("prepare", coordinator.centers)
+    if coordinator.plan is None:
+        return
+    ask("open", coordinator.bases, coordinator.plan.capacity)
+    if coordinator.gates_changed:
+        ask("set_gates", coordinator.problem.gates)
+    for work, arguments in coordinator.kept.values():
+        ask("apply", work, *arguments)
+    solvers = coordinator.solvers
+    ask("add_heads", {h: solver.head for h, solver in solvers.items()})
+    ask("resume", {h: (solver.scale, solver.told) for h, solver in solvers.items()})
+    ask("hold_heads", [h for h, solver in solvers.items() if solver.held])
+    # Gradients first: the columns they need are gone again before the caches fill, so that the new shard keeps its memory plan.
+    at_once = min(COLUMNS_AT_ONCE, coordinator.plan.capacity)
+    if solvers:
+        used = np.flatnonzero(np.any([solver.told != 0 for solver in solvers.values()], axis=0))
+        for start in range(0, len(used), at_once):
+            ids = used[start : start + at_once]
+            values = {h: solver.told[ids] for h, solver in solvers.items() if np.any(solver.told[ids])}
+            ask("rebuild", ids, coordinator.rows_of(ids) if coordinator.compared else {}, values)
+        corrected = [h for h, solver in solvers.items() if solver.proofs or solver.held]
+        if corrected and not coordinator.accurate:  # what a proof had shown is gone with the lost shard
+            ask("apply", prove, coordinator.proof_request(corrected))
+    cached = coordinator.cache.columns if coordinator.cached else NO_IDS
+    for start in range(0, len(cached), at_once):
+        ids = cached[start : start + at_once]
+        ask("enter", RoundRequest(0, ids, coordinator.cache.slots(ids), coordinator.rows_of(ids)))
+
+
+def without_changes(request: RoundRequest, known: set[int]) -> RoundRequest:
+    """A request for a shard that already knows the changes of some heads."""
+    heads = [
+        replace(part, columns=NO_IDS, slots=NO_IDS, delta=NO_VALUES, values=NO_VALUES, stretch=1.0) if part.head in known else part
+        for part in request.heads
+    ]
+    return replace(request, heads=heads)
+
+
+def state_of(coordinator: Coordinator) -> dict:
+    """The state of a run between two rounds, as nested dicts of arrays and numbers."""
+    return {
+        "round": coordinator.round,
+        "seconds": coordinator.seconds,
+        "history": coordinator.history,
+        "results": {str(h): [_pack_result(stage) for stage in stages] for h, stages in coordinator.results.items() if stages},
+        "finished": sorted(coordinator.finished),
+        "heads": {
+            str(h): {"a": solver.a, "theta": solver.theta, "stage": solver.stage, "rounds": solver.rounds}
+            for h, solver in coordinator.solvers.items()
+        },
+    }
+
+
+def final_state(results: list[list[HeadResult]], history: list[dict]) -> dict:
+    """The state of a run that is over."""
+    return {
+        "round": history[-1]["round"] if history else 0,
+        "seconds": history[-1]["seconds"] if history else 0.0,
+        "history": history,
+        "results": {str(h): [_pack_result(stage) for stage in stages] for h, stages in enumerate(results)},
+        "finished": list(range(len(results))),
+        "heads": {},
+    }
+
+
+def results_of(state: dict, n_heads: int) -> list[list[HeadResult]] | None:
+    """The results of a run that is over, or None when it is not."""
+    if len(state["finished"]) < n_heads:
+        return None
+    return [[_unpack_result(stage) for stage in state["results"][str(h)]] for h in range(n_heads)]
+
+
+def check_state(state: dict, heads: list[Head], n_entries: int) -> None:
+    """Raise ValueError for something that cannot be the state of a run of these heads."""
+    n, numbers = len(heads[0].targets), {str(h) for h in range(len(heads))}
+    stages = [stage for stages in state["results"].values() for stage in stages]
+    dual = [(part["a"], part["theta"]) for part in [*state["heads"].values(), *stages]]
+    fine = (
+        isinstance(state["round"], int)
+        and isinstance(state["seconds"], float | int)
+        and all(isinstance(row, dict) for row in state["history"])
+        and {*state["heads"], *state["results"], *map(str, state["finished"])} <= numbers
+        and all(0 <= part["stage"] < len(heads[int(h)].path) for h, part in state["heads"].items())
+        and all(len(state["results"][str(h)]) == len(heads[h].path) for h in state["finished"])
+        and all(a.shape == (n,) and theta.shape == (n_entries,) for a, theta in dual)
+        and all(np.isfinite(a).all() and np.isfinite(theta).all() for a, theta in dual)
+    )
+    if not fine:
+        raise ValueError("it is not the state of a run of these problems")
+    for stage in stages:
+        _unpack_result(stage)
+
+
+def restore(coordinator: Coordinator, heads: list[Head], state: dict) -> set[int]:
+    """Let heads go on where a state left them; returns the numbers of those that are finished."""
+    coordinator.round = state["round"]
+    coordinator.seconds_before = state["seconds"]
+    coordinator.history = list(state["history"])
+    coordinator.results = {int(h): [_unpack_result(stage) for stage in stages] for h, stages in state["results"].items()}
+    for h, found in state["heads"].items():
+        head = heads[int(h)]
+        head.start, head.stage = (np.array(found["a"]), np.array(found["theta"])), int(found["stage"])
+        # A run may have been interrupted between keeping the result of a stage and beginning the next one.
+        coordinator.results[int(h)] = coordinator.results.get(int(h), [])[: head.stage]
+    return set(state["finished"])
+
+
+def _pack_result(result: HeadResult) -> dict:
+    return {**{k: v for k, v in vars(result).items() if k != "certificate"}, "certificate": asdict(result.certificate)}
+
+
+def _unpack_result(stored: dict) -> HeadResult:
+    return HeadResult(**{**stored, "certificate": Certificate(**stored["certificate"])})

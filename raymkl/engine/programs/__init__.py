@@ -1,0 +1,1 @@
+"""Programs: what is learned in the shards before or around training, such as clusters and gates."""

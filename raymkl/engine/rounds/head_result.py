@@ -1,0 +1,49 @@
+"""What a head has learned, and points that are brought into its box."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...optim.certificate import Certificate
+
+if TYPE_CHECKING:
+    from .head import HeadSolver
+
+
+@dataclass
+class HeadResult:
+    """What a head learned, in one stage of its path.
+
+    a : (n,) signed dual variables. theta : (E,) weights. scale : (E,) normalisation factors. f : decision values of `Head.watch`.
+    """
+
+    a: np.ndarray
+    theta: np.ndarray
+    intercept: float
+    scale: np.ndarray
+    certificate: Certificate
+    rounds: int
+    converged: bool
+    f: np.ndarray | None = None
+
+
+def result_of(solver: HeadSolver, factor: np.ndarray, f: np.ndarray | None) -> HeadResult:
+    certificate, a, theta = solver.proved
+    if solver.certificate.gap <= solver.head.tol:  # polished beyond the tolerance: the last point is the better one
+        certificate, a, theta = solver.certificate, solver.a.copy(), solver.theta
+    rounds = min(solver.rounds - solver.first_round, solver.head.max_rounds)  # going back to the best point is no step
+    return HeadResult(a, theta, certificate.intercept, factor, certificate, rounds, certificate.gap <= solver.head.tol, f)
+
+
+def feasible(a: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
+    """The point a brought into the box and onto sum(a) = 0 by shrinking the heavier side."""
+    a = np.clip(a, lower, upper)
+    positive, negative = a[a > 0].sum(), -a[a < 0].sum()
+    if positive > negative:
+        a = np.where(a > 0, a * (negative / positive), a)
+    elif negative > positive:
+        a = np.where(a < 0, a * (positive / negative), a)
+    return a

@@ -1,0 +1,115 @@
+"""One head on the rows of a shard: dual variables, box, and the sums that make up f.
+
+    G[f][i, r] = sum_j a_j gate(j) basis_r(statistic(x_j, x_i))      for every family f and every row i at work
+
+While a head's weights are *held*, there is no G: f itself is kept, under these weights, which costs half.
+
+Rows *at work* are all rows, or those near the margin: the others would keep their dual variable anyway. They leave as it shows (`shrink`),
+and whether that was right a proof shows, from which the rows at work can be chosen anew (`proof.review`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...optim.losses import slopes
+from ..problem import Head
+
+# Rows leave only if no more than this part of them stays: making smaller arrays costs something, too.
+WORTH_LEAVING = 0.85
+
+
+class HeadRows:
+    """State of a head.
+
+    a : (n,) dual variables. box : see `Box`. rows : (m,) sorted numbers of the rows at work, or None for all. G : per family (m, R), or
+    None while weights are held. offset : (m,) what f differs by from the sums over G, where a proof has shown it, else None; f itself while
+    weights are held. f : (n,) of the last proof, or None.
+    """
+
+    def __init__(self, head: Head, first: int, n: int, ranks: list[int]):
+        self.head, self.own, self.ranks = head, slice(first, first + n), ranks
+        self.a = np.zeros(n)
+        self.box = Box(head, self.own, 1.0)
+        self.f: np.ndarray | None = None
+        self.work_on(None)
+
+    def work_on(self, rows: np.ndarray | None, held: bool = False) -> None:
+        """Begin anew with the given rows, or with all; their sums are zero."""
+        m = len(self.a) if rows is None else len(rows)
+        self.rows, self.offset = rows, np.zeros(m) if held else None
+        self.G: list[np.ndarray] | None = None if held else [np.zeros((m, rank)) for rank in self.ranks]
+
+    def hold(self, f: np.ndarray) -> None:
+        """Keep f (m,) of the rows at work alone."""
+        self.G, self.offset = None, f
+
+    def shrink(self, stays: np.ndarray) -> bool:
+        """Let rows leave, if it is worth it; returns whether it was. stays : (m,) mask of the rows at work."""
+        if stays.sum() > WORTH_LEAVING * len(stays):
+            return False
+        self.rows = np.flatnonzero(stays) if self.rows is None else self.rows[stays]
+        self.G = None if self.G is None else [G[stays] for G in self.G]
+        self.offset = None if self.offset is None else self.offset[stays]
+        return True
+
+    def of(self, values: np.ndarray) -> np.ndarray:
+        """Those of values (n, ...) that belong to the rows at work."""
+        return values if self.rows is None else values[self.rows]
+
+    def places(self, local: np.ndarray) -> np.ndarray:
+        """Where rows that are at work stand among them."""
+        return local if self.rows is None else np.searchsorted(self.rows, local)
+
+    def at_work(self, local: np.ndarray) -> np.ndarray:
+        """Those of the given rows that are at work."""
+        if self.rows is None or len(local) == 0:
+            return local
+        there = np.zeros(len(self.a), bool)
+        there[self.rows] = True
+        return local[there[local]]
+
+    def numbers(self, places: np.ndarray) -> np.ndarray:
+        """Numbers of the rows at the given places."""
+        return places if self.rows is None else self.rows[places]
+
+    def take_over(self, scale: float, a: np.ndarray) -> None:
+        """The stage and the dual variables (n,) that a lost shard had."""
+        self.box, self.a = Box(self.head, self.own, scale), np.array(a)
+
+    def restage(self, scale: float, stretch: float) -> None:
+        """The next stage of a head's path: other bounds, all dual variables (and with them the sums) multiplied."""
+        if scale != self.box.scale:
+            self.box = Box(self.head, self.own, scale)
+        if stretch != 1.0:
+            self.a = np.clip(self.a * stretch, self.box.lower, self.box.upper)
+            for G in self.G or []:
+                G *= stretch
+            self.offset = None if self.offset is None else self.offset * stretch
+
+    def losses(self, f: np.ndarray, intercepts: np.ndarray, every_row: bool = False) -> np.ndarray:
+        """(B,) weighted loss at each candidate for the intercept. f : (m,) of the rows at work, or (n,) of every row."""
+        targets, bounds = (values if every_row else self.of(values) for values in (self.box.targets, self.box.bounds))
+        active = bounds > 0
+        f, targets, bounds = f[active], targets[active], bounds[active]
+        return np.array([float(bounds @ self.head.loss.value(f + b, targets)) for b in intercepts])
+
+    def reach(self, f: np.ndarray, intercept: float, every_row: bool = False) -> np.ndarray:
+        """(m,) how far every row is beyond the point where its dual variable would move: positive for violators, -inf for masked rows.
+
+        f : (m,) of the rows at work, or (n,) of every row.
+        """
+        box = (self.box.linear, self.a, self.box.lower, self.box.upper)
+        linear, a, lower, upper = box if every_row else map(self.of, box)
+        grow, shrink = slopes(linear - f - intercept, a, self.head.loss.kink)
+        return np.maximum(np.where(a < upper, grow, -np.inf), np.where(a > lower, -shrink, -np.inf))
+
+
+class Box:
+    """Own part (n,) of a head's box, linear term, targets and bounds, in one stage of its path."""
+
+    def __init__(self, head: Head, own: slice, scale: float):
+        self.scale = scale
+        self.targets, self.bounds = head.targets[own], head.bounds[own] * scale
+        self.lower, self.upper = head.loss.box(self.targets, self.bounds)
+        self.linear = head.loss.linear(self.targets)

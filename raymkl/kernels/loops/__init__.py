@@ -1,0 +1,1 @@
+"""All compiled loops: over statistics of vectors, strings and matrices."""

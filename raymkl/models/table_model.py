@@ -1,0 +1,198 @@
+"""A model together with the preparation of its columns, so that it takes the same tables that it was trained from.
+
+    table --(columns by name, views, (x - mean) / scale)--> X --(MKLClassifier)--> labels
+
+`raymkl train` makes one, its file holds both parts, and `raymkl.load` gives it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..data.tables import Columns, DataError, from_arrow
+from ..data.views import is_dict, is_frame, is_table
+
+# The view of all columns of numbers, where there are several views.
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What becomes of a table before a model sees it.
+
+    Parameters
+    ----------
+    views : view name -> names of its columns. One view under the name None: X is an array; else X is a dict of views.
+    widths : column name -> numbers in it (1 for a plain column, d for a column of vectors). Columns of text are not in it.
+    mean, scale : column name -> (width,) arrays, (x - mean) / scale is what the model sees; empty: the numbers as they are. Sparse
+        columns are divided by their scale and not shifted, which would fill them.
+    target : name of the column of labels, or None.
+    """
+
+    views: dict[str | None, list[str]]
+    widths: dict[str, int]
+    mean: dict[str, np.ndarray] = field(default_factory=dict)
+    scale: dict[str, np.ndarray] = field(default_factory=dict)
+    target: str | None = None
+
+    @classmethod
+    def fit(
+        cls, columns: Columns, views: Mapping[str | None, list[str]], text: Any = (), standardize: bool = False, target: str | None = None
+    ) -> Preparation:
+        """Learn widths, means and deviations of the columns of `views`; those in `text` are read as text."""
+        names = list(dict.fromkeys(name for members in views.values() for name in members))
+        arrays = {name: columns.numbers(name) for name in names if name not in text}
+        for name in text:
+            columns.text(name)
+        mean, scale = {}, {}
+        if standardize:
+            for name, array in arrays.items():
+                mean[name], scale[name] = _moments(array)
+        widths = {name: int(array.shape[1]) for name, array in arrays.items()}
+        return cls({key: list(members) for key, members in views.items()}, widths, mean, scale, target)
+
+    @property
+    def feature_names(self) -> list[str]:
+        """The columns that are read, in order."""
+        return list(dict.fromkeys(name for members in self.views.values() for name in members))
+
+    def columns_of(self, view: str | None) -> list[str]:
+        """A name for every feature of a view: its column, or `column[k]` for parts of a vector."""
+        return [
+            name if self.widths[name] == 1 else f"{name}[{k}]"
+            for name in self.views[view]
+            if name in self.widths
+            for k in range(self.widths[name])
+        ]
+
+    def transform(self, X: Any) -> Any:
+        """Array, CSR matrix or dict of views for the model, of `Columns`, a DataFrame, a `pyarrow.Table`, a dict of columns or an array.
+
+        An array holds all columns of numbers in the order of training.
+        """
+        columns = self._columns(X)
+        missing = [name for name in self.feature_names if name not in columns.arrays]
+        if missing:
+            raise DataError(f"{columns.source} has no column {missing[0]!r}, which the model was trained on")
+        parts = {name: self._column(columns, name) for name in self.feature_names}
+        built = {view: _beside([parts[name] for name in names]) for view, names in self.views.items()}
+        return built.get(None, built)
+
+    def _column(self, columns: Columns, name: str) -> Any:
+        if name not in self.widths:
+            return columns.text(name)
+        array, width = columns.numbers(name), self.widths[name]
+        if sp.issparse(array) and array.shape[1] < width:  # a sparse file does not say how many columns there are
+            array = sp.csr_matrix((array.data, array.indices, array.indptr), (array.shape[0], width))
+        if array.shape[1] != width:
+            raise DataError(f"{columns.source}: column {name!r} has width {array.shape[1]}, the model was trained on {width}")
+        if name not in self.scale:
+            return array
+        if sp.issparse(array):
+            return array.multiply(1.0 / self.scale[name]).tocsr()
+        return (array - self.mean[name]) / self.scale[name]
+
+    def _columns(self, X: Any) -> Columns:
+        if isinstance(X, Columns):
+            return X
+        if is_frame(X):
+            import pyarrow as pa
+
+            return from_arrow(pa.Table.from_pandas(X, preserve_index=False), "X")
+        if is_table(X):
+            return from_arrow(X, "X")
+        if is_dict(X):
+            return Columns("X", {name: value.tocsr() if sp.issparse(value) else np.asarray(value) for name, value in X.items()})
+        array = X.tocsr() if sp.issparse(X) else np.asarray(X)
+        total = sum(self.widths.values())
+        if len(self.widths) < len(self.feature_names) or array.ndim != 2 or array.shape[1] != total:
+            raise DataError(
+                f"X has shape {array.shape}; the model takes tables with the columns {', '.join(self.feature_names[:12])}"
+                f"{', ...' if len(self.feature_names) > 12 else ''} or arrays of shape (n, {total})"
+            )
+        edges = np.cumsum([0, *self.widths.values()])
+        return Columns("X", {name: array[:, edges[i] : edges[i + 1]] for i, name in enumerate(self.widths)})
+
+
+def _moments(array: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation of every column of (n, width); 1 for the deviation of constant ones."""
+    if sp.issparse(array):
+        mean = np.zeros(array.shape[1])
+        first = np.asarray(array.mean(axis=0)).ravel()
+        scale = np.sqrt(np.maximum(np.asarray(array.multiply(array).mean(axis=0)).ravel() - first**2, 0.0))
+        size = np.abs(first)
+    else:
+        mean = array.mean(axis=0, dtype=np.float64)
+        scale = array.std(axis=0, dtype=np.float64)
+        size = np.abs(mean)
+    # A column that varies by round-off alone is constant.
+    return mean, np.where(scale > 1e-12 * size, np.where(scale > 0, scale, 1.0), 1.0)
+
+
+def _beside(parts: list) -> Any:
+    if len(parts) == 1:
+        return parts[0]
+    return sp.hstack(parts, format="csr") if any(map(sp.issparse, parts)) else np.hstack(parts)
+
+
+class TableModel:
+    """A fitted estimator that takes tables: columns are found by name, put into views and scaled as in training.
+
+    Parameters
+    ----------
+    model : fitted estimator, such as `MKLClassifier`; its attributes (`kernel_weights_`, ...) can be read here too.
+    preparation : Preparation
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd
+    >>> from raymkl import MKLClassifier
+    >>> from raymkl.models.table_model import Preparation, TableModel
+    >>> frame = pd.DataFrame({"a": np.arange(20.0), "b": 100.0 * np.arange(20) % 7, "label": ["low"] * 10 + ["high"] * 10})
+    >>> preparation = Preparation({None: ["a", "b"]}, {"a": 1, "b": 1}, {"a": 9.5, "b": 3.0}, {"a": 5.8, "b": 2.0}, "label")
+    >>> model = MKLClassifier(engine="local").fit(preparation.transform(frame), frame["label"])
+    >>> str(TableModel(model, preparation).predict(frame)[0])
+    'low'
+    """
+
+    def __init__(self, model: Any, preparation: Preparation):
+        self.model = model
+        self.preparation = preparation
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or not name.endswith("_"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self.model, name)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Labels (n,) of the rows of a table."""
+        return self.model.predict(self.preparation.transform(X))
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Decision values (n,) or (n, n_classes)."""
+        return self.model.decision_function(self.preparation.transform(X))
+
+    def contributions(self, X: Any) -> np.ndarray:
+        """What every kernel brings to the decision values; see the model's `contributions`."""
+        return self.model.contributions(self.preparation.transform(X))
+
+    def score(self, X: Any, y: Any) -> float:
+        """Score of the model on the rows of a table with labels y (n,)."""
+        return self.model.score(self.preparation.transform(X), y)
+
+    def save(self, path: Any) -> None:
+        """Write model and preparation to one file (see `raymkl.load`)."""
+        from ..io import save
+
+        save(self, path)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        return f"TableModel({self.model!r}, {len(self.preparation.feature_names)} columns)"

@@ -1,0 +1,68 @@
+"""A cluster of several nodes: shards spread over them, a node is lost in a given round and another one joins, requests that do not fit.
+
+python -m tests.engine.faults.nodes_script FOLDER
+"""
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import ray
+from ray.cluster_utils import Cluster
+
+from raymkl import RayParams
+from raymkl.engine.pools.placement import most_shards
+from tests.engine.faults.faulty_kernel import faulty, wait_for, workers
+from tests.engine.faults.test_cluster_life import X, Y, model
+from tests.reference import apart
+
+STORE = 100 * 2**20
+
+
+def refused(words, **more):
+    try:
+        model(faulty(folder, 10**9), **{"num_shards": 1, "timeout_s": 20.0, **more}).fit(X, Y)
+    except ValueError as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError(f"nothing was refused; expected: {words}")
+
+
+def nodes_with_shards():
+    return {actor["Address"]["NodeID"] for actor in ray._private.state.actors().values() if actor["State"] == "ALIVE"}
+
+
+folder = Path(sys.argv[1])
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False})
+nodes = [cluster.add_node(num_cpus=1, object_store_memory=STORE) for _ in range(2)]
+ray.init(address=cluster.address, log_to_driver=False)
+try:
+    assert most_shards(RayParams()) == 2
+    nodes.append(cluster.add_node(num_cpus=1, object_store_memory=STORE))
+    cluster.wait_for_nodes()
+    assert most_shards(RayParams()) == 3  # a cluster that has grown is used by the next fit
+
+    refused("50 shards of 1 CPU need 50 CPUs, the Ray cluster has 3", num_shards=50)
+    refused("and the largest node of the Ray cluster has 1", cpus_per_shard=2, memory_per_shard=None)
+    refused("is more than any node of the Ray cluster has", memory_per_shard=10**15)
+    assert not workers()
+
+    want = model(faulty(folder, 10**9), engine="local").fit(X, Y).decision_function(X)
+    kernel = faulty(folder, 4, what="wait")
+    with ThreadPoolExecutor(1) as pool:  # nodes come and go in the main thread only
+        fit = pool.submit(model(kernel, num_shards=3, timeout_s=30.0).fit, X, Y)
+        assert wait_for(lambda: (folder / "ready").exists() or fit.done(), 120)
+        assert len(nodes_with_shards()) == 3, nodes_with_shards()
+        cluster.remove_node(nodes.pop(0), allow_graceful=False)
+        nodes.append(cluster.add_node(num_cpus=1, object_store_memory=STORE))
+        (folder / "go").touch()
+        clf = fit.result()
+    assert clf.shard_failures_ >= 1
+    assert apart(clf.decision_function(X), want) < 0.05
+    assert wait_for(lambda: not workers(), 30), workers()
+    assert wait_for(lambda: ray.available_resources().get("CPU", 0.0) == 3.0, 30), ray.available_resources()
+    assert {group["state"] for group in ray.util.placement_group_table().values()} <= {"REMOVED"}
+    print("all is well")
+finally:
+    ray.shutdown()
+    cluster.shutdown()

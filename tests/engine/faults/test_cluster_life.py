@@ -1,0 +1,188 @@
+"""Life on a cluster: processes that die or stop at a given evaluation of a kernel, lost nodes, and nothing that stays behind.
+
+Faults happen by schedule, never by timing: a kernel brings its own process down (see `faulty_kernel`).
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from raymkl import MKLClassifier, RayParams
+from raymkl.engine.faults.policy import ShardFailure
+from raymkl.kernels import RBF
+from tests.engine.faults.faulty_kernel import faulty, wait_for, workers
+from tests.reference import apart, noisy_problem
+
+pytestmark = [
+    pytest.mark.usefixtures("ray_cluster"),
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes with ps"),
+]
+
+X, Y = noisy_problem(300, seed=61)
+# Caches of 64 columns: there are many rounds, and every one of them evaluates kernels.
+LEAST_MEMORY = 440_000
+
+
+def params(**more):
+    return RayParams(**{"num_shards": 2, "cpus_per_shard": 1, "memory_per_shard": LEAST_MEMORY, "timeout_s": 60.0, **more})
+
+
+def model(kernel, engine="ray", **more):
+    return MKLClassifier(kernels=[kernel, RBF(gamma=0.3)], tol=1e-4, C=2.0, engine=engine, ray_params=params(**more))
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory):
+    """Decision values of a run without faults."""
+    return model(faulty(tmp_path_factory.mktemp("calm"), 10**9), engine="local").fit(X, Y).decision_function(X)
+
+
+@pytest.fixture
+def cluster(ray_cluster):
+    """Whatever a test does, nothing of ours is left in the cluster."""
+    assert_empty(ray_cluster)
+    yield ray_cluster
+    assert_empty(ray_cluster)
+
+
+def assert_empty(ray):
+    assert wait_for(lambda: not workers(), 30), workers()
+    assert wait_for(lambda: ray.available_resources().get("CPU", 0.0) == 2.0, 30), ray.available_resources()
+    assert wait_for(lambda: states(ray) <= {"REMOVED"}, 30), states(ray)
+
+
+def states(ray):
+    """States of all placement groups that there ever were."""
+    return {group["state"] for group in ray.util.placement_group_table().values()}
+
+
+# -- faults -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "times, what, who, more",
+    [
+        (1, "kill", "shard", {}),
+        (2, "kill", "shard", {}),
+        (1, "stop", "shard", {"timeout_s": 3.0}),
+        (1, "kill", "coordinator", {}),
+    ],
+    ids=["a killed shard", "two killed shards", "a stopped shard", "a killed coordinator"],
+)
+def test_a_process_is_lost(cluster, tmp_path, calm, capfd, times, what, who, more):
+    clf = model(faulty(tmp_path, 4, times, what, who), **more).set_params(verbose=1).fit(X, Y)
+    assert len(os.listdir(tmp_path)) == times
+    assert clf.shard_failures_ == times and clf.resumed_from_ is None
+    assert clf.converged_ and apart(clf.decision_function(X), calm) < 0.05
+    said = re.findall(r"\[raymkl\] (the coordinator|shard \d) lost \(.+\), replaced", capfd.readouterr().err)
+    assert len(said) == times and all(name.startswith(who) or who in name for name in said)
+
+
+def test_more_failures_than_allowed(cluster, tmp_path):
+    (tmp_path / "faults").mkdir()
+    kernel = faulty(tmp_path / "faults", 3, times=50)
+    where = {"max_shard_failures": 2, "checkpoint_dir": str(tmp_path / "runs"), "checkpoint_every_s": 1e-3}
+    with pytest.raises(ShardFailure) as caught:
+        model(kernel, **where).fit(X, Y)
+    words = str(caught.value)
+    assert re.search(r"lost .*shard \d \d times?.*, more than max_shard_failures=2 allows; the last cause: ActorDiedError", words), words
+    assert re.search(rf"the last checkpoint is {tmp_path}/runs/raymkl-\d+\.checkpoint", words), words
+    # What was reached is not lost.
+    for number in range(50):
+        (tmp_path / "faults" / f"struck-{number}").touch()
+    clf = model(kernel, **where).fit(X, Y)
+    assert clf.resumed_from_ >= 1 and clf.converged_ and os.listdir(tmp_path / "runs") == []
+
+
+# -- leaving ----------------------------------------------------------------------------------------------------------
+
+DRIVER = """
+import sys
+import ray
+from raymkl import MKLClassifier, RayParams
+from tests.engine.faults.test_cluster_life import X, Y, faulty, model
+
+ray.init(sys.argv[1], log_to_driver=False)
+model(faulty(sys.argv[2], 4, what="wait")).fit(X, Y)
+"""
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "SIGKILL"])
+def test_a_driver_that_ends_takes_all_along(cluster, tmp_path, sent):
+    """The signal comes while a shard is in the middle of a round, and stays there."""
+    address = cluster.get_runtime_context().gcs_address
+    root = str(Path(__file__).resolve().parents[3])
+    environment = {**os.environ, "PYTHONPATH": root}
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER, address, str(tmp_path)], env=environment, stderr=subprocess.PIPE, text=True)
+    try:
+        assert wait_for(lambda: (tmp_path / "ready").exists() or driver.poll() is not None, 120)
+        assert driver.poll() is None, driver.stderr.read()
+        assert len(workers()) == 3
+        driver.send_signal(sent)
+        _, err = driver.communicate(timeout=60)
+    finally:
+        driver.kill()
+    assert driver.returncode != 0
+    if sent == signal.SIGINT:
+        assert "KeyboardInterrupt" in err
+    assert_empty(cluster)
+
+
+def test_an_error_leaves_nothing(cluster):
+    def treacherous(A, B):
+        raise ZeroDivisionError("in a kernel")
+
+    from raymkl.kernels import Custom
+
+    kernel = Custom(treacherous, diag_function=lambda A: (A * A).sum(axis=1))
+    with pytest.raises(ZeroDivisionError, match="in a kernel"):
+        model(kernel).fit(X, Y)
+
+
+def store_bytes(address):
+    """Bytes of the object store that are in use."""
+    from ray._private.internal_api import memory_summary
+
+    text = memory_summary(address, stats_only=True)
+    return float(re.search(r"Plasma memory usage ([\d.]+) MiB", text).group(1)) * 2**20
+
+
+def own_bytes():
+    with open("/proc/self/status") as file:
+        return int(re.search(r"VmRSS:\s+(\d+) kB", file.read()).group(1)) * 1024
+
+
+def test_twenty_fits_in_a_row(cluster):
+    """Each brings 2 MB of rows; if they stayed, it would be seen."""
+    import numpy as np
+
+    address = cluster.get_runtime_context().gcs_address
+    wide = np.random.default_rng(0).normal(size=(100, 2500))
+    clf = MKLClassifier(kernels=[RBF(gamma=1e-4)], engine="ray", tol=1e-2, ray_params=params(num_shards=1, memory_per_shard=None))
+    for _ in range(2):
+        clf.fit(wide, Y[:100])
+    before_store, before_own = store_bytes(address), own_bytes()
+    for _ in range(20):
+        clf.fit(wide, Y[:100])
+    assert wait_for(lambda: not workers(), 30)
+    # Ray lets go of objects a moment after the last reference to them.
+    assert wait_for(lambda: store_bytes(address) - before_store < 6 * 2**20, 20)
+    assert own_bytes() - before_own < 30 * 2**20
+
+
+# -- nodes ------------------------------------------------------------------------------------------------------------
+
+
+def test_three_nodes_one_of_which_is_lost(tmp_path):
+    """A head without CPUs and three nodes, in a process of its own (see `nodes_script`)."""
+    root = str(Path(__file__).resolve().parents[3])
+    script = [sys.executable, "-m", "tests.engine.faults.nodes_script", str(tmp_path)]
+    done = subprocess.run(script, cwd=root, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, textwrap.shorten(done.stdout, 2000) + done.stderr[-3000:]
+    assert done.stdout.split("\n")[-2] == "all is well", done.stdout

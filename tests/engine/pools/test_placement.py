@@ -1,0 +1,206 @@
+"""Sizing: how many shards a run has, and requests that can never be met are refused with what was asked for and what there is."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raymkl import MKLClassifier, RayParams
+from raymkl.engine import sizing
+from raymkl.engine.problem import Head, Problem
+from raymkl.kernels import Laplacian, rbf
+from raymkl.kernels.pairs.families import group
+from raymkl.optim.losses import Hinge
+from raymkl.optim.norms import LpNorm
+from tests.reference import apart, noisy_problem
+
+placement = pytest.importorskip("raymkl.engine.pools.placement")
+
+BANK = [*rbf([0.05, 0.5]), Laplacian(gamma=0.2)]
+X, Y = noisy_problem(400, seed=51)
+
+
+def test_whole_shards_per_node():
+    def count(cpus, each, kind="SPREAD"):
+        return placement.whole_shards(cpus, RayParams(cpus_per_shard=each, placement=kind))
+
+    assert count([0, 1, 1, 1], 1) == 3
+    assert count([3, 3], 2) == 2
+    assert count([0.3], 0.1) == 3  # 0.3 / 0.1 is 2.9999999999999996
+    assert count([4, 2, 1], 2, "STRICT_SPREAD") == 2
+    assert count([4, 2, 1], 2, "STRICT_PACK") == 2
+    assert count([], 1) == 0
+
+
+@given(st.lists(st.integers(0, 8), max_size=6), st.integers(1, 20), st.sampled_from([0.5, 1, 2, 3]))
+def test_trouble_is_exactly_what_does_not_fit(cpus, shards, each):
+    trouble = placement.trouble_with(shards, RayParams(cpus_per_shard=each), [float(c) for c in cpus])
+    assert (trouble is None) == (shards <= sum(int(c // each) for c in cpus))
+    if trouble is not None:
+        assert trouble.startswith(f"{shards} shard") and "CPU" in trouble
+
+
+@pytest.mark.parametrize(
+    "shards, each, cpus, words",
+    [
+        (50, 1, [0, 1, 1, 1], "50 shards of 1 CPU need 50 CPUs, the Ray cluster has 3; ask for fewer shards"),
+        (1, 4, [2, 2, 2], "1 shard of 4 CPU need 4 CPUs, each on one node, and the largest node of the Ray cluster has 2"),
+        (3, 2, [3, 3], "has nodes of 3, 3 CPUs, which hold 2 whole shards with placement='SPREAD'"),
+        (1, 1, [], "the Ray cluster has 0"),
+    ],
+)
+def test_what_was_asked_and_what_there_is(shards, each, cpus, words):
+    assert words in placement.trouble_with(shards, RayParams(cpus_per_shard=each), cpus)
+
+
+def test_somebody_elses_group():
+    params = RayParams(placement="STRICT_PACK")
+    assert placement.trouble_with(2, params, [1.0, 1.0, 1.0], taken=1.0, inside=True) is None
+    words = placement.trouble_with(3, params, [1.0, 1.0, 1.0], taken=1.0, inside=True)
+    assert "need 3 CPUs, the placement group that this fit runs in has 2 (3, of which this task holds 1)" in words
+    words = placement.trouble_with(1, RayParams(cpus_per_shard=2), [1.0, 1.0], inside=True)
+    assert "the largest bundle of the placement group that this fit runs in has 1" in words
+
+
+# -- the memory plan ----------------------------------------------------------------------------------------------------
+
+
+def problem_and_heads(n=400, heads=1):
+    problem = Problem([None], group(BANK), n, len(BANK), None, np.float64, exact=True)
+    return problem, [Head(np.resize(Y, n).astype(float), np.ones(n), Hinge(), LpNorm(4 / 3)) for _ in range(heads)]
+
+
+def choose(asked, most, budget, n=400, heads=1):
+    problem, made = problem_and_heads(n, heads)
+    return sizing.choose({None: np.resize(X, (n, 6))}, problem, made, asked, most, budget)
+
+
+def test_as_asked_or_one_per_place_with_enough_rows():
+    assert choose(7, 3, None) == 7
+    assert choose(None, 3, None) == 1  # 400 rows are not worth a second process
+    assert sizing.usual_shards(6 * sizing.ROWS_PER_SHARD, 3) == 3
+    assert sizing.usual_shards(6 * sizing.ROWS_PER_SHARD, 30) == 6
+    assert choose(7, 3, 10**9) == 7
+
+
+def test_a_small_budget_takes_more_shards():
+    """With half of what one shard needs, two are needed, and so on, up to what the cluster holds."""
+    least = {}
+    for count in (1, 2, 4):
+        with pytest.raises(ValueError, match=r"memory_per_shard=1 bytes cannot hold one round.*need at least \d+ bytes") as caught:
+            choose(count, 8, 1)
+        least[count] = int(str(caught.value).split("at least ")[1].split()[0])
+    assert least[1] > least[2] > least[4]
+    for count, budget in least.items():
+        assert choose(None, 8, budget) == count
+        assert choose(count, 8, budget) == count
+    with pytest.raises(ValueError, match="give more memory per shard or use more shards"):
+        choose(None, 2, least[4])
+
+
+@pytest.mark.parametrize("engine", ["local", "ray"])
+def test_the_refusal_is_the_same_everywhere(ray_cluster, monkeypatch, engine):
+    """On Ray it is said before any process starts."""
+    from raymkl.engine.pools import ray_shards
+
+    def never(*arguments, **more):
+        raise AssertionError("an actor was started")
+
+    monkeypatch.setattr(ray_shards, "start_shard", never)
+    params = RayParams(num_shards=2, cpus_per_shard=0.5, memory_per_shard=20_000, timeout_s=60.0)
+    with pytest.raises(ValueError) as caught:
+        MKLClassifier(kernels=BANK, engine=engine, ray_params=params).fit(X, Y)
+    words = str(caught.value)
+    assert words.startswith("memory_per_shard=20000 bytes cannot hold one round: shards of 200 rows need at least ")
+    known = MESSAGES.setdefault("words", words)
+    assert words == known
+
+
+MESSAGES: dict = {}
+
+
+# -- a cluster ------------------------------------------------------------------------------------------------------------
+
+
+def test_more_memory_than_any_node_has(ray_cluster):
+    largest = max(node["Resources"]["memory"] for node in ray_cluster.nodes())
+    params = RayParams(num_shards=1, memory_per_shard=int(largest) + 1, timeout_s=60.0)
+    with pytest.raises(ValueError, match=rf"is more than any node of the Ray cluster has: the largest one has {int(largest)} bytes"):
+        MKLClassifier(kernels=BANK, engine="ray", ray_params=params).fit(X, Y)
+
+
+def test_one_shard_per_cpu_when_nothing_is_asked_for(ray_cluster):
+    from raymkl.engine.pools.ray_shards import choose_shards
+
+    assert placement.most_shards(RayParams()) == 2
+    assert choose_shards(10**6, RayParams()) == 2 and choose_shards(100, RayParams()) == 1
+    assert choose_shards(10**6, RayParams(cpus_per_shard=0.5)) == 4
+    assert choose_shards(10**6, RayParams(cpus_per_shard=2)) == 1
+
+
+def fit_inside(ray, bundles, num_shards, timeout_s=60.0, others=0):
+    """Fit in a task of one CPU inside a placement group, some CPUs of which others hold. Returns decision values and groups made."""
+    from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    place = placement_group([{"CPU": cpus} for cpus in bundles])
+    assert place.wait(30)
+
+    class Holder:
+        def there(self):
+            return True
+
+    @ray.remote(num_cpus=0.5, max_retries=0)
+    def fit(X, Y, bank, params):
+        before = set(placement_group_table())
+        fitted = MKLClassifier(kernels=bank, engine="ray", tol=1e-5, ray_params=params).fit(X, Y)
+        return fitted.decision_function(X), set(placement_group_table()) - before
+
+    here = PlacementGroupSchedulingStrategy(place, placement_group_bundle_index=0, placement_group_capture_child_tasks=True)
+    there = PlacementGroupSchedulingStrategy(place, placement_group_bundle_index=1)
+    holders = [ray.remote(num_cpus=0.5)(Holder).options(scheduling_strategy=there).remote() for _ in range(others)]
+    ray.get([holder.there.remote() for holder in holders])
+    params = RayParams(num_shards=num_shards, cpus_per_shard=0.5, timeout_s=timeout_s)
+    try:
+        return ray.get(fit.options(scheduling_strategy=here).remote(X, Y, BANK, params), timeout=120)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None
+    finally:
+        for holder in holders:
+            ray.kill(holder)
+        remove_placement_group(place)
+
+
+def test_inside_somebodys_placement_group(ray_cluster):
+    """Shards live there, no group is made; too small a group is an error that says so."""
+    values, made = fit_inside(ray_cluster, [0.5, 1.0], 2)
+    assert not made
+    assert apart(values, MKLClassifier(kernels=BANK, engine="local", tol=1e-5).fit(X, Y).decision_function(X)) < 1e-2
+    with pytest.raises(
+        ValueError, match=r"3 shards of 0.5 CPU need 1.5 CPUs, the placement group .* has 1 \(1.5, of which this task holds 0.5"
+    ):
+        fit_inside(ray_cluster, [0.5, 1.0], 3)
+
+
+def test_a_group_that_others_have_filled(ray_cluster):
+    from raymkl.engine.faults.policy import ShardFailure
+
+    with pytest.raises(ShardFailure, match=r"2 shards of 0.5 CPU found no place within timeout_s=2 seconds: .* of the placement group"):
+        fit_inside(ray_cluster, [0.5, 1.0], 2, timeout_s=2.0, others=2)
+
+
+def test_the_metrics_of_a_run(ray_cluster):
+    """They are recorded without complaint, whatever rows a program hands out, under the job's name."""
+    from raymkl.engine.pools.metrics import RunMetrics
+
+    metrics = RunMetrics()
+    local = MKLClassifier(kernels=BANK, engine="local").fit(X, Y)
+    metrics.record(local.history_[:1], 0)
+    metrics.record([{"gap": 0.5}, {"gap": 0.25, "objective": 1.0}], 2)
+    metrics.record([], 3)
+    metrics.close()
+    job = ray_cluster.get_runtime_context().get_job_id()
+    parts = [metrics.gap, metrics.rounds, metrics.columns, metrics.hits, metrics.bytes, metrics.failures]
+    assert all(part.info["default_tags"] == {"job": job} for part in parts)
+    assert all(part.info["name"].startswith("raymkl_") for part in parts)
+    assert len({part.info["name"] for part in parts}) == len(parts)

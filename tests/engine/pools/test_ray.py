@@ -1,0 +1,187 @@
+"""The Ray engine gives the local engine's model, cleans up after itself, and its errors are the errors of the local engine."""
+
+import pickle
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from raymkl import MKLClassifier, RayParams
+from raymkl.engine.run import WORTH_ACTORS, choose_engine
+from raymkl.kernels import RBF, Custom, Laplacian, Linear, Polynomial, Precomputed, rbf
+from tests.reference import apart, gram, noisy_problem
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+X, Y = noisy_problem(80, seed=21)
+X_TEST, _ = noisy_problem(40, seed=22)
+BANK = [*rbf([0.05, 0.5]), Linear(), Polynomial(degree=2, coef0=1.0), Laplacian(gamma=0.2)]
+
+
+def shards(count, **more):
+    return RayParams(num_shards=count, **{"cpus_per_shard": 0.5, "timeout_s": 60.0, **more})
+
+
+def both(train, y, bank=BANK, count=2, **more):
+    """The model of both engines."""
+    settings = {"kernels": bank, "tol": 1e-6, **more}
+    local = MKLClassifier(**settings, engine="local").fit(train, y)
+    remote = MKLClassifier(**settings, engine="ray", ray_params=shards(count)).fit(train, y)
+    return local, remote
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_any_number_of_shards_equals_local(count):
+    local, remote = both(X, Y, count=count)
+    assert remote.converged_ and remote.duality_gap_ <= 1e-6
+    np.testing.assert_allclose(remote.kernel_weights_, local.kernel_weights_, atol=1e-3)
+    assert apart(remote.decision_function(X_TEST), local.decision_function(X_TEST)) < 1e-3
+    assert {"round", "seconds", "primal", "dual", "gap", "support_vectors"} <= set(remote.history_[0])
+
+
+def test_the_same_partition_gives_the_same_bits():
+    """Partial results are summed in the order of the shards, not of their arrival."""
+    local = MKLClassifier(kernels=BANK, engine="local", ray_params=shards(2)).fit(X, Y)
+    first, second = (MKLClassifier(kernels=BANK, engine="ray", ray_params=shards(2)).fit(X, Y) for _ in range(2))
+    np.testing.assert_array_equal(first.dual_coef_, second.dual_coef_)
+    np.testing.assert_array_equal(first.kernel_weights_, second.kernel_weights_)
+    np.testing.assert_allclose(first.dual_objective_, local.dual_objective_, rtol=1e-9)
+
+
+SOURCES = {
+    "precomputed": (gram(BANK, X), gram(BANK, X_TEST, X), {"bank": "precomputed"}),
+    "sparse": (sp.csr_matrix(X), sp.csr_matrix(X_TEST), {"bank": BANK[:4]}),
+    "float32": (X, X_TEST, {"dtype": "float32", "tol": 1e-4}),
+    "multiplicative": (X, X_TEST, {"normalize": "multiplicative"}),
+    "spherical": (X, X_TEST, {"normalize": "spherical"}),
+    "mixed": (
+        {"v": X, "m": gram(BANK[:2], X)},
+        {"v": X_TEST, "m": gram(BANK[:2], X_TEST, X)},
+        {"bank": [Linear(view="v"), Precomputed(view="m", index=0), Precomputed(view="m", index=1)]},
+    ),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_all_kinds_of_input(source):
+    train, test, more = SOURCES[source]
+    local, remote = both(train, Y, **more)
+    limit = 1e-3 if more.get("tol", 1e-6) == 1e-6 else 2e-2
+    assert apart(remote.decision_function(test), local.decision_function(test)) < limit
+
+
+def test_several_classes():
+    y = np.array(["a", "b", "c"])[np.arange(80) % 3]
+    local, remote = both(X, y)
+    np.testing.assert_allclose(remote.dual_objective_, local.dual_objective_, rtol=1e-5)
+    assert apart(remote.decision_function(X_TEST), local.decision_function(X_TEST)) < 5e-3
+
+
+def test_more_shards_than_rows():
+    local, remote = both(X[:2], np.array([1, -1]), bank=[RBF(gamma=0.1)], count=3)
+    np.testing.assert_allclose(remote.decision_function(X), local.decision_function(X), atol=1e-4)
+
+
+def test_functions_of_the_user_travel_to_the_shards():
+    """A test module is not importable in a worker; what a user defines in a notebook is not either."""
+
+    def local_cauchy(A, B):
+        return 1 / (1 + ((A[:, None] - B[None]) ** 2).sum(axis=-1))
+
+    local, remote = both(X, Y, bank=[Custom(local_cauchy), RBF(gamma=0.1)])
+    assert apart(remote.decision_function(X_TEST), local.decision_function(X_TEST)) < 1e-3
+
+
+# -- processes --------------------------------------------------------------------------------------------------------
+
+
+def titles():
+    """Titles of this machine's Ray processes that hold a shard or a coordinator."""
+    lines = subprocess.run(["ps", "-eo", "args="], capture_output=True, text=True, check=True).stdout.splitlines()
+    return [line for line in lines if line.startswith("ray::") and ("Shard" in line or "Coordinator" in line)]
+
+
+def wait_for(condition, seconds):
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return condition()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads process titles with ps")
+def test_actors_are_seen_while_a_fit_runs_and_gone_after_it():
+    assert wait_for(lambda: not titles(), 10), titles()
+    release = threading.Event()
+    seen = set()
+
+    def watch():
+        while not release.is_set():
+            seen.update(titles())
+            release.wait(0.05)
+
+    def slow(A, B):
+        time.sleep(0.01)  # or it would be over between two looks
+        return A @ B.T
+
+    kernel = Custom(slow, diag_function=lambda A: (A * A).sum(axis=1))
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        MKLClassifier(kernels=[kernel, RBF()], engine="ray", tol=1e-6, ray_params=shards(2)).fit(X, Y)
+    finally:
+        release.set()
+        watcher.join()
+    assert any("Shard" in title for title in seen), seen
+    assert any("Coordinator" in title for title in seen), seen
+    assert wait_for(lambda: not titles(), 10), titles()
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("params", [shards(3, cpus_per_shard=1), shards(1, cpus_per_shard=64), shards(100)], ids=["shards", "CPUs", "both"])
+def test_more_than_the_cluster_has(params):
+    with pytest.raises(ValueError, match="CPU"):
+        MKLClassifier(kernels=BANK, engine="ray", ray_params=params).fit(X, Y)
+
+
+def test_an_error_in_a_shard_comes_back_as_it_was():
+    """Only blocks with some rows fail, so the error arises in a shard, in the middle of a run."""
+    bad = float(X[70, 0])
+
+    def treacherous(A, B):
+        values = A @ B.T
+        values[np.ix_(A[:, 0] == bad, B[:, 0] == bad)] = np.nan
+        return values
+
+    kernel = Custom(treacherous, diag_function=lambda A: (A * A).sum(axis=1))
+    for engine in ("local", "ray"):
+        with pytest.raises(ValueError, match="NaN or infinity") as caught:
+            MKLClassifier(kernels=[kernel], engine=engine, ray_params=shards(2)).fit(X, Y)
+        assert type(caught.value) is ValueError
+    assert wait_for(lambda: not titles(), 10), titles()
+
+
+def test_too_little_memory_is_the_same_error_on_ray():
+    with pytest.raises(ValueError, match="memory_per_shard=100"):
+        MKLClassifier(kernels=BANK, engine="ray", ray_params=shards(2, memory_per_shard=100)).fit(X, Y)
+
+
+def test_auto_stays_local_for_small_problems():
+    assert choose_engine("auto", 80) == "local"
+    assert choose_engine("auto", WORTH_ACTORS) == "ray"  # a cluster is running
+    # More shards than the cluster could hold: only a local run can succeed.
+    assert MKLClassifier(kernels=BANK, engine="auto", ray_params=RayParams(num_shards=50)).fit(X, Y).converged_
+
+
+def test_nothing_of_the_cluster_is_kept(ray_cluster):
+    """The CPUs are free again, and the model can be pickled and used where there is no Ray."""
+    model = MKLClassifier(kernels=BANK, engine="ray", ray_params=shards(2)).fit(X, Y)
+    data = pickle.dumps(model)
+    assert b"ray.actor" not in data and b"ObjectRef" not in data
+    np.testing.assert_array_equal(pickle.loads(data).decision_function(X_TEST), model.decision_function(X_TEST))
+    assert wait_for(lambda: ray_cluster.available_resources().get("CPU", 0.0) == 2.0, 10), ray_cluster.available_resources()
