@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` below is what 
     from . import search as search
     from .engine.params import RayParams as RayParams
     from .inspection.report.page import report as report
+    from .engine.session import Session as Session
     from .io import load as load
     from .models.classifier import MKLClassifier as MKLClassifier
     from .models.localized_convex import ConvexLocalizedMKLClassifier as ConvexLocalizedMKLClassifier
@@ -31,6 +32,7 @@ _HOMES = {
     "MKLRegressor": "raymkl.models.regressor",
     "MKLClassifier": "raymkl.models.classifier",
     "RayParams": "raymkl.engine.params",
+    "Session": "raymkl.engine.session",
     "load": "raymkl.io",
     "metrics": None,
     "report": "raymkl.inspection.report.page",
@@ -48,6 +50,7 @@ __all__ = [
     "MKLClassifier",
     "MKLRegressor",
     "RayParams",
+    "Session",
     "diagnostics",
     "kernels",
     "load",

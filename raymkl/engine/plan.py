@@ -43,6 +43,7 @@ class MemoryPlan:
     """capacity : columns cached per shard. working_set, new : rows per sub-problem, and how many may be new.
 
     bytes_per_column : of the largest shard. expected_peak : bytes of one shard's caches and gradients. heads : how many at a time.
+    budget : bytes that the caches of one shard may take.
     """
 
     capacity: int
@@ -51,6 +52,7 @@ class MemoryPlan:
     bytes_per_column: int
     expected_peak: int
     heads: int = 1
+    budget: int = 0
 
 
 def plan(
@@ -94,12 +96,12 @@ def plan(
         # The coordinator keeps a block of statistics per head.
         size = max(min(size, int(np.sqrt(HEAD_BLOCK_BYTES / (heads * max(item, 4))))), smallest)
     if per_column == 0:
-        return MemoryPlan(n_rows, size, _new(size, n_rows), 0, gradients, heads)
+        return MemoryPlan(n_rows, size, _new(size, n_rows), 0, gradients, heads, total)
     fixed = gradients + portion
     capacity = int(min(n_rows, max((total - fixed) // per_column, smallest * heads)))
     if capacity < n_rows:
         size = int(min(size, max(capacity // heads, smallest)))
-    return MemoryPlan(capacity, size, _new(size, n_rows), per_column, int(fixed + per_column * capacity), heads)
+    return MemoryPlan(capacity, size, _new(size, n_rows), per_column, int(fixed + per_column * capacity), heads, total)
 
 
 def plan_of(problem: Problem, bounds: list[tuple[int, int]], rank: int, n_heads: int, together: int, budget: int | None) -> MemoryPlan:

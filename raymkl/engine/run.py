@@ -6,20 +6,23 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from .faults.checkpoint import Checkpoints, identity_of
 from .faults.policy import ShardFailure
+from .events import Outcome
 from .faults.recovery import check_state, final_state, results_of, state_of
+from .opening import opened
 from .params import RayParams
+from .placed import PlacedRows
 from .pools.local import LocalPool
 from .problem import Head, Problem
 from .programs.program import Program
-from .rounds.coordinator import Coordinator
+from .session import Session, session_of
+from .sizing import choose
 
-ENGINES = ("auto", "local", "ray")
 # With engine="auto", a running Ray cluster is used from this many rows on (actors take 0.6 s to start), and Ray is started (which takes
 # some seconds) for a problem from this many rows on.
 WORTH_ACTORS = 5_000
@@ -54,24 +57,35 @@ def train(
     rows: dict,
     problem: Problem,
     heads: list[Head] | Program,
-    engine: str = "auto",
+    engine: str | Session = "auto",
     params: RayParams | None = None,
     report: Callable[[dict], None] | None = None,
     keep_checkpoint: bool = False,
 ) -> Trained:
     """Train all heads over the rows (dict view key -> array).
 
+    engine : "auto", "local", "ray", or a session; rows that were put bring theirs along.
     report : called with new rows of the history and with messages; its `close`, if it has one, is called at the end.
     keep_checkpoint : leave what was learned in the checkpoint directory when the run is over, for a search of several runs.
     """
     try:
-        return _train(rows, problem, heads, choose_engine(engine, problem.n_rows), params or RayParams(), report, keep_checkpoint)
+        session = session_of(engine, rows)
+        kind = choose_engine(engine, problem.n_rows) if session is None else session.kind
+        return _train(rows, problem, heads, kind, session, _params(params, session), report, keep_checkpoint)
     finally:
         if hasattr(report, "close"):
             report.close()
 
 
-def _train(rows, problem, heads, engine, params, report, keep_checkpoint) -> Trained:
+def _params(params: RayParams | None, session: Session | None) -> RayParams:
+    """What a fit goes by: where shards live is the session's, the rest is the estimator's if it says something."""
+    if session is None or params is None:
+        return params or (RayParams() if session is None else session.params)
+    place = session.params
+    return replace(params, num_shards=place.num_shards, cpus_per_shard=place.cpus_per_shard, placement=place.placement)
+
+
+def _train(rows, problem, heads, engine, session, params, report, keep_checkpoint) -> Trained:
     checkpoints, state, keep = None, None, None
     if params.checkpoint_dir is not None:
         if isinstance(heads, Program):
@@ -89,9 +103,7 @@ def _train(rows, problem, heads, engine, params, report, keep_checkpoint) -> Tra
                 return Trained(results, state["history"], engine, 0, int(state["round"]))
     try:
         if engine == "ray":
-            from .pools.ray_run import train_on_ray
-
-            end = train_on_ray(rows, problem, heads, params, report, state, keep)
+            end = _train_on_ray(rows, problem, heads, session, params, report, state, keep)
         else:
             end = _train_here(rows, problem, heads, params, report, state, keep)
     except ShardFailure as error:
@@ -99,11 +111,11 @@ def _train(rows, problem, heads, engine, params, report, keep_checkpoint) -> Tra
             raise
         raise ShardFailure(f"{error}; the last checkpoint is {checkpoints.names()[0]}") from None
     if checkpoints is not None and keep_checkpoint:
-        keep(final_state(end["outcome"], end["history"]))
+        keep(final_state(end.results, end.history))
     elif checkpoints is not None:
         checkpoints.remove()
     resumed = None if state is None else int(state["round"])
-    return Trained(end["outcome"], end["history"], engine, end["failures"], resumed)
+    return Trained(end.results, end.history, engine, end.failures, resumed)
 
 
 def _keep(checkpoints: Checkpoints, state: dict) -> None:
@@ -114,11 +126,28 @@ def _keep(checkpoints: Checkpoints, state: dict) -> None:
         warnings.warn(f"no checkpoint could be written to {checkpoints.directory!r}: {error}", UserWarning, stacklevel=2)
 
 
-def _train_here(rows, problem, heads, params, report, state, keep) -> dict:
+def _train_on_ray(rows, problem, heads, session, params, report, state, keep) -> Outcome:
+    """Shard actors: those of a session, or of one that is there for this fit alone."""
+    if session is not None:
+        return session.actors().train(rows, problem, heads, params, report, state, keep)
+    from .pools.placement import most_shards
+    from .pools.ray_session import ensure_ray
+    from .pools.ray_shards import choose_shards
+
+    ensure_ray()
+    if isinstance(heads, Program):
+        count = choose_shards(problem.n_rows, params)
+    else:
+        count = choose(rows, problem, heads, params.num_shards, most_shards(params), params.memory_per_shard)
+    with Session("ray", replace(params, num_shards=count)) as own:
+        return own.actors().train(rows, problem, heads, own.params, report, state, keep)
+
+
+def _train_here(rows, problem, heads, params, report, state, keep) -> Outcome:
     """The local engine: shards in threads of this process."""
-    pool = LocalPool(rows, problem, params.num_shards)
-    try:
-        coordinator = Coordinator(pool, problem, params.memory_per_shard)
+    kept, standing = rows.home.local_caches(rows) if isinstance(rows, PlacedRows) else (None, None)
+    pool = LocalPool(rows, problem, params.num_shards, kept)
+    with opened(pool, problem, params.memory_per_shard, standing=standing) as coordinator:
         saved = time.monotonic()
         try:
             for new in coordinator.rounds(heads, state):
@@ -131,6 +160,4 @@ def _train_here(rows, problem, heads, params, report, state, keep) -> dict:
             if keep is not None and coordinator.solvers:
                 keep(state_of(coordinator))
             raise
-        return {"outcome": coordinator.outcome(heads), "history": coordinator.history, "failures": 0}
-    finally:
-        pool.close()
+        return Outcome(coordinator.outcome(heads), coordinator.history)

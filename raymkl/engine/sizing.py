@@ -56,14 +56,9 @@ def _fits(problem: Problem, heads: list[Head], count: int, budget: int, rank: in
 
 def _rank(rows: dict, problem: Problem) -> int:
     """Functions over which gradients are kept, the very number that the coordinator will find."""
+    from .opening import opened
     from .pools.local import LocalPool
-    from .rounds.coordinator import Coordinator
 
-    pool = LocalPool(rows, problem, 1)
-    coordinator = Coordinator(pool, problem, threads=1)
-    try:
+    with opened(LocalPool(rows, problem, 1), problem, threads=1) as coordinator:
         coordinator.prepare()
         return coordinator.spread.shape[1]
-    finally:
-        coordinator.close()
-        pool.close()

@@ -22,15 +22,17 @@ class LocalPool:
     """Shards over contiguous ranges of rows; every call goes to all of them and answers come back in their order."""
 
     generation = 0  # threads of this process are never replaced
+    members = ()
 
-    def __init__(self, rows: dict, problem: Problem, num_shards: int | None = None):
+    def __init__(self, rows: dict, problem: Problem, num_shards: int | None = None, kept: dict[int, dict] | None = None):
+        """kept : caches over these rows that stand between runs, by shard (see `rounds.standing`)."""
         n = problem.n_rows
         if num_shards is None:
             # Every pair of rows of ready-made matrices takes M numbers.
             worth = LIGHT_ROWS_PER_THREAD if problem.light else ROWS_PER_THREAD
             num_shards = max(1, min(os.cpu_count() or 1, n * (1 + sum(problem.depths.values())) // worth, n))
         self.bounds = split_bounds(n, num_shards)
-        self.shards = [Shard() for _ in self.bounds]
+        self.shards = [Shard(kept=None if kept is None else kept.setdefault(s, {})) for s in range(len(self.bounds))]
         for shard, (first, last) in zip(self.shards, self.bounds, strict=True):
             shard.load(take(rows, slice(first, last)), first, problem)
         self.executor = ThreadPoolExecutor(num_shards - 1) if num_shards > 1 else None
@@ -49,6 +51,9 @@ class LocalPool:
         """Results of calls (shard, method, arguments)."""
         wanted = [partial(getattr(self.shards[shard], method), *arguments) for shard, method, arguments in calls]
         return [call() for call in wanted] if self.executor is None else side_by_side(self.executor, wanted)
+
+    def replace(self, shards: list[int]) -> None:
+        """Never asked for."""
 
     def close(self) -> None:
         """End the threads and give BLAS its threads back."""

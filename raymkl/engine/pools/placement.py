@@ -108,6 +108,12 @@ def wait_for_cpus(wanted: float) -> None:
         time.sleep(0.005)
 
 
+def spare_cpus(taken: float) -> float:
+    """What the coordinator asks for: a CPU, if the cluster has one besides those of the shards (which wait while it works), else none."""
+    inside = ray.util.get_current_placement_group() is not None
+    return 1.0 if not inside and sum(rooms()) >= taken + 1.0 else 0.0
+
+
 def ask_for_place(num_shards: int, params: RayParams) -> tuple:
     """A placement group for the shards and whether it is ours; inside somebody's group, shards live there and none is made."""
     current = ray.util.get_current_placement_group()

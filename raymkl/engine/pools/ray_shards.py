@@ -1,11 +1,12 @@
-"""Shards as Ray actors: started all at once, with a place of their own, and gone when the run is over.
+"""Shard actors: started all at once, with a place of their own, shared by the runs of a session, and gone when it is over.
 
-The driver kills its actors and removes the placement group whatever happens, and if the driver itself is killed, Ray ends the actors
+Who starts them kills them and removes the placement group whatever happens, and if that process itself is killed, Ray ends the actors
 that it owned.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,17 +22,21 @@ from ..params import RayParams
 from ..problem import Problem
 from ..sizing import usual_shards
 from .actors import ShardActor
-from .placement import ask_for_place, check_resources, cpus_are_free, most_shards, wait_for_cpus, wait_for_place
+from .placement import ask_for_place, check_resources, most_shards, wait_for_cpus, wait_for_place
+
+# Runs that a shard works on at once; more wait.
+RUNS_AT_ONCE = 16
 
 
 @cache
 def _shard_class() -> Any:
     """The actor class, made once: Ray pickles it again for every new one."""
-    return ray.remote(concurrency_groups={"watch": 1})(ShardActor)
+    # Pings have a thread of their own, so that they are answered during a round.
+    return ray.remote(concurrency_groups={"watch": 1}, max_concurrency=RUNS_AT_ONCE)(ShardActor)
 
 
-def start_shard(index: int, params: RayParams, group: Any, crowded: bool = False) -> Any:
-    """A shard actor that loads its code while its rows are still on the way. crowded : on any node with CPUs, free or not."""
+def start_shard(index: int, params: RayParams, group: tuple | None, crowded: bool = False) -> Any:
+    """A shard actor. group : (placement group, ours). crowded : on any node with CPUs, free or not."""
     # Ray's own restarts would answer with an empty state.
     options = {"num_cpus": params.cpus_per_shard, "max_restarts": 0, "max_task_retries": 0}
     if group is not None:
@@ -42,47 +47,93 @@ def start_shard(index: int, params: RayParams, group: Any, crowded: bool = False
         options["num_cpus"] = 0
         if nodes:
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(nodes[index % len(nodes)], soft=True)
-    # Pings have a thread of their own, so that they are answered during a round.
     return _shard_class().options(**options).remote()
+
+
+def ping(actor: Any) -> Any:
+    """A reference to the answer of an actor that is alive, also while it works."""
+    return actor.ping.options(concurrency_group="watch").remote()
 
 
 @dataclass
 class Place:
-    """Where shards live. blocks, problem : references to one Arrow block per shard and to the problem. group : (placement group, ours)."""
+    """Where shards live. actors : in the order of the shards. group : (placement group, ours). params : what they were started with."""
 
     actors: list
-    blocks: list
-    bounds: list
-    problem: Any
-    group: tuple | None
+    group: tuple
+    params: RayParams
 
 
 @contextmanager
-def shard_actors(rows: dict, problem: Problem, params: RayParams, patience: float = 0.0) -> Iterator[Place]:
-    """Shard actors with a place of their own. They end with the block. patience : seconds to wait for nodes that may still join."""
-    bounds = split_bounds(problem.n_rows, choose_shards(problem.n_rows, params))
-    check_resources(len(bounds), params, patience)
-
-    def stored() -> tuple[Any, list]:
-        return ray.put(problem), [ray.put(to_block(take(rows, slice(first, last)), problem.views)) for first, last in bounds]
-
-    # Rows are packed while processes start, or while those of an earlier fit leave.
-    wanted = len(bounds) * params.cpus_per_shard
-    packed = None if cpus_are_free(wanted) else stored()
-    wait_for_cpus(wanted)
-    group: tuple = (None, False)
-    actors: list = []
+def shard_actors(count: int, params: RayParams, patience: float = 0.0) -> Iterator[Place]:
+    """So many shard actors with a place of their own. They end with the block. patience : seconds to wait for nodes that may still join."""
+    place = start_shards(count, params, patience)
     try:
-        group = ask_for_place(len(bounds), params)
-        actors += [start_shard(index, params, group) for index in range(len(bounds))]
-        shared, blocks = packed or stored()
-        wait_for_place(group, actors, params)
-        yield Place(actors, blocks, bounds, shared, group)
+        wait_for_place(place.group, place.actors, params)
+        yield place
     finally:
-        for actor in actors:
+        end_shards(place)
+
+
+def start_shards(count: int, params: RayParams, patience: float = 0.0) -> Place:
+    """Have shard actors started; they are on their way when this returns."""
+    check_resources(count, params, patience)
+    wait_for_cpus(count * params.cpus_per_shard)
+    place = Place([], ask_for_place(count, params), params)
+    try:
+        place.actors += [start_shard(index, params, place.group) for index in range(count)]
+    except BaseException:
+        end_shards(place)
+        raise
+    return place
+
+
+def end_shards(place: Place) -> None:
+    """Kill shard actors and give their place back."""
+    for actor in place.actors:
+        ray.kill(actor)
+    if place.group[1]:
+        remove_placement_group(place.group[0])
+
+
+class ShardActors:
+    """The shard actors of a session, as its coordinator sees them: one of them may be another one tomorrow."""
+
+    def __init__(self, place: Place):
+        self.actors, self.group, self.params = list(place.actors), place.group, place.params
+        self.lock = threading.Lock()
+        self.replacements: list = []
+
+    def replaced(self, s: int, lost: Any, crowded: bool = False) -> Any:
+        """Another actor in the place of one that was lost, started now unless another run has done so. crowded : see `start_shard`."""
+        with self.lock:
+            if self.actors[s] is lost:
+                ray.kill(lost)
+                self.actors[s] = start_shard(s, self.params, None if crowded else self.group, crowded)
+                self.replacements.append(self.actors[s])
+            return self.actors[s]
+
+    def close(self) -> None:
+        """End the actors that were started here."""
+        for actor in self.replacements:
             ray.kill(actor)
-        if group[1]:
-            remove_placement_group(group[0])
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Rows in the object store. blocks, problem : references to one Arrow block per shard and to the problem. rows : name of put rows."""
+
+    blocks: list
+    bounds: list[tuple[int, int]]
+    problem: Any
+    rows: str | None = None
+
+
+def placed(rows: dict, problem: Problem, count: int) -> Placement:
+    """Put rows into the object store, in so many blocks, or fewer where there are fewer rows."""
+    bounds = split_bounds(problem.n_rows, max(1, min(count, problem.n_rows)))
+    blocks = [ray.put(to_block(take(rows, slice(first, last)), problem.views)) for first, last in bounds]
+    return Placement(blocks, bounds, ray.put(problem))
 
 
 def choose_shards(n_rows: int, params: RayParams) -> int:

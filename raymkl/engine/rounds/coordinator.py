@@ -37,6 +37,7 @@ from .head import NARROW_PATIENCE, PATIENCE, HeadSolver
 from .head_result import HeadResult, feasible, result_of
 from .head_summary import HeadSummary, Step
 from .leader import Leader
+from .standing import StandingCaches
 
 # Error of a kernel value, relative to the mean of its diagonal.
 ROUND_OFF = {"float32": 1e-6, "tables": 1e-10, "float64": 1e-14}
@@ -57,13 +58,14 @@ class Coordinator(OpenPool):
         budget: int | None = None,
         threads: int | None = None,
         policy: FailurePolicy | None = None,
+        standing: StandingCaches | None = None,
     ):
-        """policy : what to do when shards are lost (None: none may be).
+        """policy : what to do when shards are lost (None: none may be). standing : caches over these rows that outlive the run.
 
         threads : of the coordinator; None takes one per core, because the shards rest while it works.
         """
         threads = threads or os.cpu_count() or 1
-        super().__init__(pool, problem, budget, policy)
+        super().__init__(pool, problem, budget, policy, standing)
         self.history: list[dict] = []
         self.results: dict[int, list[HeadResult]] = {}
         self.leaders: dict[int, Leader] = {}
@@ -104,17 +106,20 @@ class Coordinator(OpenPool):
         try:
             if isinstance(heads, Program):
                 yield from heads.rounds(self)
+                self.keep_caches()
                 return
             self.finished = set() if state is None else restore(self, heads, state)
             self.open(len(heads), together(heads))
             self.add(heads)
             while self.busy:
                 yield self.round_once()
+            self.keep_caches()
         finally:
             self.close()
 
     def close(self) -> None:
         """End the threads."""
+        self.let_go_of_caches()
         self.threads.close()
         self.heads_at_a_time.shutdown()
         if self.limits is not None:
@@ -376,6 +381,7 @@ class Coordinator(OpenPool):
         request, _ = self._entering(touched, np.any([solver.a != 0 for solver in self.solvers.values()], axis=0))
         request.columns, request.drop, self.dropped = touched, self.dropped, []
         if self.problem.light and len(touched):
+            self.columns_computed += len(touched)
             request.column_rows = self.rows_of(touched)
         for h in active:
             solver, step = self.solvers[h], steps[h]
@@ -473,6 +479,7 @@ class Coordinator(OpenPool):
                 "tol": solver.head.tol,
                 "violation": solver.violation,
                 "support_vectors": int(np.count_nonzero(solver.a)),
+                "columns_computed": self.columns_computed,
                 "cached_columns": len(self.cache.columns),
                 "cache_hits": self.cache.hits,
                 "cache_capacity": self.cache.capacity,

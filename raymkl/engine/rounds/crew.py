@@ -7,7 +7,8 @@ rest of the engine need not know that shards can be lost.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,14 @@ from ...kernels.pairs.families import Family
 from ..faults.policy import FailurePolicy, ShardsLost
 from ..faults.recovery import bring_up_to_date, without_changes
 from ..plan import MemoryPlan, plan_of
+from ..pools.protocol import Pool
 from ..problem import Head, Problem, RoundRequest
 from ..programs.program import forget
 from ..shard.proof import is_accurate, mask_sums
 from .caches import ColumnCache, RowStore
 from .head import HeadSolver
 from .head_summary import Step
+from .standing import Standing, StandingCaches, new_serial
 
 # Centre the rows of a view when their mean is this many times larger than their spread (both squared).
 WORTH_CENTRING = 4.0
@@ -36,9 +39,17 @@ MOST_SUM_COLUMNS = 8192
 class OpenPool:
     """A pool of shards with its problem."""
 
-    def __init__(self, pool: Any, problem: Problem, budget: int | None, policy: FailurePolicy | None):
-        """budget : bytes per shard, or None. policy : what to do when shards are lost (None: none may be)."""
+    def __init__(
+        self, pool: Pool, problem: Problem, budget: int | None, policy: FailurePolicy | None, standing: StandingCaches | None = None
+    ):
+        """budget : bytes per shard, or None. policy : what to do when shards are lost (None: none may be).
+
+        standing : caches over these rows that outlive a run, or None.
+        """
         self.pool, self.problem, self.budget = pool, problem, budget
+        self.standing = standing
+        self.serial: int | None = None  # of the caches this run works with, if they are to stand
+        self.columns_computed = 0
         self.policy = policy or FailurePolicy(0)
         self.statistics = list(dict.fromkeys(family.statistic for family in problem.families))
         self.compared = any(statistic.cacheable for statistic in self.statistics)  # else all pairs are ready-made
@@ -90,9 +101,42 @@ class OpenPool:
     def _open(self, n_heads: int, together: int) -> MemoryPlan:
         self.rows_per_shard = max((last - first for first, last in self.pool.bounds), default=0)
         chosen = plan_of(self.problem, self.pool.bounds, self.spread.shape[1], n_heads, together, self.budget)
-        self._ask("open", self.bases, chosen.capacity)
-        self.cache = ColumnCache(chosen.capacity, self.problem.n_rows)
-        return chosen
+        self._found_caches(chosen)
+        return replace(chosen, capacity=self.cache.capacity) if self.cached else chosen
+
+    def _found_caches(self, chosen: MemoryPlan) -> None:
+        """Open the shards with caches that stand, if there are any of these statistics, else with empty ones."""
+        standing, size = self.standing, chosen.capacity * chosen.bytes_per_column
+        if standing is None or size == 0:
+            self._ask("open", self.bases, chosen.capacity)
+            self.cache = ColumnCache(chosen.capacity, self.problem.n_rows)
+            return
+        found = standing.take(self._caches_key, self.pool.members, chosen.budget)
+        forget = standing.make_room(size if found is None else found.size, chosen.budget)
+        if found is not None and all(self._ask("open", self.bases, found.columns.capacity, found.serial, forget)):
+            self.serial, self.cache = found.serial, found.columns
+            return
+        self._ask("open", self.bases, chosen.capacity, None, forget)
+        self.serial, self.cache = new_serial(), ColumnCache(chosen.capacity, self.problem.n_rows)
+
+    @property
+    def _caches_key(self) -> Hashable:
+        """What caches depend on besides the rows."""
+        statistics = [statistic for statistic in self.statistics if self.problem.is_cached(statistic)]
+        return tuple((statistic, np.dtype(self.problem.cell_dtype(statistic)).str) for statistic in statistics), tuple(self.pool.bounds)
+
+    def keep_caches(self) -> None:
+        """At the end of a run that went well: have the caches ready for the next one over these rows."""
+        if self.serial is None:
+            return
+        size, serial, self.serial = self.plan.capacity * self.plan.bytes_per_column, self.serial, None
+        forget = self.standing.give_back(self._caches_key, Standing(serial, self.cache, self.pool.members, size))
+        self._ask("keep_caches", serial, forget)
+
+    def let_go_of_caches(self) -> None:
+        """At the end of a run that failed: nobody knows what its caches hold."""
+        if self.serial is not None:
+            self.standing.let_go(self.serial)
 
     def _scales(self, heads: list[Head], masks: np.ndarray, diagonal: np.ndarray) -> list[np.ndarray]:
         """Normalisation factors (E,) of every head, from its unmasked rows. masks : (H, n). diagonal : (H, E) sums of k(i, i)."""
@@ -140,6 +184,7 @@ class OpenPool:
         if not self.cached:
             return RoundRequest(self.round, none, none, {}), ids
         entering = self.cache.place(ids, in_use)
+        self.columns_computed += len(entering)
         rows = self.rows_of(entering) if len(entering) else {}
         return RoundRequest(self.round, entering, self.cache.slots(entering), rows), self.cache.slots(ids)
 

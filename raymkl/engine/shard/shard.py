@@ -10,7 +10,7 @@ entered a working set. The same class runs in a thread of this process and insid
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -39,13 +39,10 @@ SUMMED_ROWS = 256
 class Shard:
     """Rows first <= i < first + n of the data."""
 
-    def __init__(self, threads: int = 1, warm: bool = False):
-        """warm : load compiled code now, which a new process should do before the first call comes."""
+    def __init__(self, threads: int = 1, kept: dict[int, list] | None = None):
+        """kept : caches over these rows that stand between runs, by serial number (see `rounds.standing`)."""
         self.threads = RowThreads(threads)
-        if warm:
-            from ...kernels.loops.compiled import warm_up
-
-            warm_up()
+        self.kept: dict[int, list] = {} if kept is None else kept
 
     def load(self, block: pa.Table | dict, first: int, problem: Problem) -> None:
         """Take rows first <= i < first + n, an Arrow block or arrays by view, and forget all that was before.
@@ -114,14 +111,32 @@ class Shard:
                 sums[:, member] = weights @ family.values(position, t)
         return sums
 
-    def open(self, bases: list[Basis], capacity: int) -> None:
-        """Take the bases of the families and reserve a cache of `capacity` columns (memory is touched only when used)."""
+    def open(self, bases: list[Basis], capacity: int, serial: int | None = None, forget: Sequence[int] = ()) -> bool:
+        """Take the bases of the families and reserve a cache of `capacity` columns (memory is touched only when used).
+
+        serial : of caches that stand and are to be used instead; returns whether they are here. forget : those that are not wanted any more.
+        """
+        self.forget_caches(forget)
         self.bases = bases
         edges = np.cumsum([0, *(basis.rank for basis in bases)]).tolist()
         self.functions = [slice(*ends) for ends in pairwise(edges)]  # places of every family's functions among all
+        if serial in self.kept:
+            self.cache = self.kept[serial]
+            return True
         self.cache = [
             s.empty_block(capacity, self.n, self.problem.cell_dtype(s)) if self.problem.is_cached(s) else None for s in self.statistics
         ]
+        return serial is None
+
+    def keep_caches(self, serial: int, forget: Sequence[int] = ()) -> None:
+        """Have the present caches ready for the next run over these rows."""
+        self.forget_caches(forget)
+        self.kept[serial] = self.cache
+
+    def forget_caches(self, serials: Sequence[int]) -> None:
+        """Let go of caches that stand."""
+        for serial in serials:
+            self.kept.pop(serial, None)
 
     def column_sums(self, f: int, ids: np.ndarray, slots: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """(n, R) sum_j weights[j] basis_r(i, j) of a family over columns that are cached or ready-made, without gates."""

@@ -1,0 +1,66 @@
+"""Rows that were put into a session, and how the engine recognises them."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
+
+from .rounds.standing import StandingCaches
+
+
+class Home:
+    """Where rows that were put stay between fits: blocks by the views that a fit wants, and caches over them.
+
+    Fits of other kernels over the same rows may read other views of them, and have caches of their own.
+    """
+
+    def __init__(self, session: Any):
+        self.session, self.lock = session, threading.Lock()
+        self.readings: dict[Hashable, PlacedRows] = {}
+        self.names: dict[Hashable, str] = {}
+        self.placements: dict[Hashable, Any] = {}
+        self.kept: dict[Hashable, dict[int, dict]] = {}
+        self.standing: dict[Hashable, StandingCaches] = {}
+
+    def reading(self, rows: Mapping) -> PlacedRows:
+        """Rows as they were read for a fit; the same arrays for all fits that read the same views."""
+        key = tuple(rows)
+        with self.lock:
+            if key not in self.readings:
+                self.readings[key] = PlacedRows(rows, self)
+            return self.readings[key]
+
+    def name_of(self, rows: Mapping) -> str:
+        """What the actors of a session know these rows by."""
+        with self.lock:
+            return self.names.setdefault(tuple(rows), uuid.uuid4().hex)
+
+    def placement(self, rows: Mapping, make: Callable[[], Any]) -> Any:
+        """What was made of these rows when they were placed."""
+        key = tuple(rows)
+        with self.lock:
+            if key not in self.placements:
+                self.placements[key] = make()
+            return self.placements[key]
+
+    def local_caches(self, rows: Mapping) -> tuple[dict[int, dict], StandingCaches]:
+        """Caches of shards in this process, and what is known of them."""
+        key = tuple(rows)
+        with self.lock:
+            return self.kept.setdefault(key, {}), self.standing.setdefault(key, StandingCaches())
+
+    def leave(self) -> None:
+        """Let go of everything."""
+        with self.lock:
+            for part in (self.readings, self.names, self.placements, self.kept, self.standing):
+                part.clear()
+
+
+class PlacedRows(dict):
+    """Rows by view key, as everywhere in the engine, that know their home."""
+
+    def __init__(self, rows: Mapping, home: Home):
+        super().__init__(rows)
+        self.home = home

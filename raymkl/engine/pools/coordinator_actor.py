@@ -1,0 +1,111 @@
+"""The coordinator as a Ray actor: it runs the rounds of all fits of a session over the same shard actors."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import ray
+
+from ..events import Event, Losses, Outcome, Rounds, State
+from ..faults.policy import FailurePolicy
+from ..faults.recovery import state_of
+from ..opening import opened
+from ..params import RayParams
+from ..problem import Head
+from ..programs.program import Program
+from ..rounds.standing import StandingCaches
+from .metrics import RunMetrics
+from .ray_pool import RayPool
+from .ray_shards import Place, Placement, ShardActors
+
+# A run that is watched reports this often.
+REPORT_SECONDS = 1.0
+# Without a checkpoint directory the driver still gets the state this often, in case that the coordinator is lost.
+SNAPSHOT_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """One fit. run : its name. state : of an earlier run to go on from. failures : of earlier coordinators, by shard. watched : whether
+    somebody reads the rows of the history. The references in `placement` are not resolved on the way: blocks travel to the shards and not
+    through here.
+    """
+
+    run: str
+    placement: Placement
+    heads: list[Head] | Program
+    params: RayParams
+    state: dict | None
+    failures: dict[int, int]
+    watched: bool
+
+
+class CoordinatorActor:
+    """Runs of a session, each in a thread of its own."""
+
+    def __init__(self, place: Place):
+        self.shards = ShardActors(place)
+        self.standing: dict[str, StandingCaches] = {}
+        self.stopped: set[str] = set()
+
+    def rounds(self, request: RunRequest) -> Iterator[Event]:
+        """Train; yields what happens, and an `Outcome` at last."""
+        params, name = request.params, request.placement.rows
+        standing = None if name is None else self.standing.setdefault(name, StandingCaches())
+        policy = FailurePolicy(params.max_shard_failures, Counter(request.failures))
+        pool = RayPool(self.shards, request.placement, params, request.run)
+        metrics = RunMetrics()
+        try:
+            with opened(pool, ray.get(request.placement.problem), params.memory_per_shard, policy, standing=standing) as coordinator:
+                yield from self._watched(request, coordinator, policy, metrics)
+                last = Outcome(coordinator.outcome(request.heads), coordinator.history, policy.total)
+        finally:
+            metrics.close()
+            self.stopped.discard(request.run)
+            del coordinator, pool
+            gc.collect()  # what stands in reference cycles must not keep blocks in the object store until then
+        yield last
+
+    def _watched(self, request: RunRequest, coordinator: Any, policy: FailurePolicy, metrics: RunMetrics) -> Iterator[Event]:
+        params, heads = request.params, request.heads
+        told = saved = time.monotonic()
+        every = params.checkpoint_every_s if params.checkpoint_dir is not None else SNAPSHOT_SECONDS
+        word_every = REPORT_SECONDS if request.watched else max(REPORT_SECONDS, params.timeout_s)
+        for rows in coordinator.rounds(heads, request.state):
+            now = time.monotonic()
+            metrics.record(rows, policy.total)
+            if policy.news:
+                yield Losses(policy.take_news(), dict(policy.failures))
+            if not isinstance(heads, Program) and now - saved >= every:
+                saved = now
+                yield State(state_of(coordinator))
+            if (request.watched and coordinator.round == 1) or now - told >= word_every:
+                told = now
+                yield Rounds(rows)
+            if request.run in self.stopped:
+                raise KeyboardInterrupt("the driver has given this fit up")
+
+    def stop(self, run: str) -> None:
+        """Give a run up after its round."""
+        self.stopped.add(run)
+
+    def forget(self, rows: str) -> None:
+        """Let go of all caches over rows that were put."""
+        self.standing.pop(rows, None)
+        for actor in self.shards.actors:
+            actor.forget.remote(rows)
+
+    def ping(self) -> bool:
+        return True
+
+
+@cache
+def coordinator_class(runs_at_once: int) -> Any:
+    """The actor class, made once: Ray pickles it again for every new one."""
+    return ray.remote(concurrency_groups={"watch": 1}, max_concurrency=runs_at_once, max_restarts=0)(CoordinatorActor)

@@ -1,0 +1,184 @@
+"""A session on Ray, as the driver sees it: a coordinator actor and shard actors that outlive a fit.
+
+    driver       puts one Arrow block per shard into the object store, starts all actors at once, waits
+    coordinator  runs the rounds
+    shards       read their blocks without a copy
+
+The coordinator and the shards are the driver's actors and end with it. When the coordinator is lost, all of them are started anew, and runs
+go on from their last state.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import ray
+
+from ..events import Event, Losses, Outcome, Rounds, State
+from ..faults.policy import FailurePolicy, ShardFailure
+from ..params import RayParams
+from ..placed import PlacedRows
+from ..problem import Head, Problem
+from ..programs.program import Program
+from .coordinator_actor import RunRequest, coordinator_class
+from .placement import spare_cpus, wait_for_place
+from .ray_pool import LOSSES, reason_of
+from .ray_shards import RUNS_AT_ONCE, Place, Placement, end_shards, placed, start_shards
+
+# A coordinator reports between rounds, unwatched every `timeout_s`; so many times that without a word mean that it is gone.
+SILENCE = 10.0
+
+
+def ensure_ray() -> None:
+    """Connect to a running cluster, or start one here."""
+    if not ray.is_initialized():
+        ray.init(include_dashboard=False, log_to_driver=False)
+
+
+class CoordinatorLost(Exception):
+    """The coordinator's process or node is gone, or it has been silent for too long."""
+
+
+class RaySession:
+    """Actors of a session. count : of shards."""
+
+    def __init__(self, count: int, params: RayParams, patience: float = 0.0):
+        self.count, self.params = count, params
+        self.lock = threading.Lock()
+        self.generation = 0
+        self.place: Place | None = None
+        self.coordinator: Any = None
+        self._start(patience)
+
+    def _start(self, patience: float) -> None:
+        self.place = start_shards(self.count, self.params, patience)
+        try:
+            options = {"num_cpus": spare_cpus(self.count * self.params.cpus_per_shard), "name": None}
+            self.coordinator = coordinator_class(RUNS_AT_ONCE).options(**options).remote(self.place)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End all actors."""
+        if self.coordinator is not None and ray.is_initialized():
+            ray.kill(self.coordinator)
+        if self.place is not None and ray.is_initialized():
+            end_shards(self.place)
+        self.coordinator = self.place = None
+
+    def _restart(self, generation: int, patience: float) -> None:
+        """All actors anew, unless another fit has done so already."""
+        with self.lock:
+            if self.generation == generation:
+                self.close()
+                self._start(patience)
+                self.generation += 1
+
+    # -- rows ---------------------------------------------------------------------------------------------------------
+
+    def _placement(self, rows: dict, problem: Problem) -> Placement:
+        """Rows in the object store; those that were put are there already, after the first fit."""
+        home = rows.home if isinstance(rows, PlacedRows) else None
+        if home is None:
+            return placed(rows, problem, self.count)
+        found = home.placement(rows, lambda: placed(rows, problem, self.count))
+        return replace(found, problem=ray.put(problem), rows=home.name_of(rows))
+
+    def forget(self, names: list[str]) -> None:
+        """Let go of caches over rows that were put."""
+        if self.coordinator is not None and ray.is_initialized():
+            for name in names:
+                self.coordinator.forget.remote(name)
+
+    # -- fits ---------------------------------------------------------------------------------------------------------
+
+    def train(
+        self,
+        rows: dict,
+        problem: Problem,
+        heads: list[Head] | Program,
+        params: RayParams,
+        report: Callable[[dict], None] | None = None,
+        state: dict | None = None,
+        keep: Callable[[dict], None] | None = None,
+    ) -> Outcome:
+        """Train all heads; the coordinator's last word.
+
+        state : of an earlier run to go on from. keep : called with the state of the run now and then.
+        """
+        policy = FailurePolicy(params.max_shard_failures)
+        placement = self._placement(rows, problem)
+        while True:
+            generation = self.generation
+            request = RunRequest(uuid.uuid4().hex, placement, heads, params, state, dict(policy.failures), report is not None)
+            try:
+                for event in self._events(request, generation):
+                    if isinstance(event, Outcome):
+                        return event
+                    if isinstance(event, Losses):
+                        policy.failures = Counter(event.failures)
+                    if isinstance(event, State):
+                        state = event.state
+                        if keep is not None:
+                            keep(state)
+                    if report is not None:
+                        for row in _rows_of(event):
+                            report(row)
+            except CoordinatorLost as error:
+                # Its last state is here; another coordinator with new shards goes on from there, once they find a place.
+                if self.generation == generation and not self._never_ran(error):
+                    policy.note({-1: str(error)})
+                for line in policy.take_news() if report is not None else ():
+                    report({"message": line})
+                self._restart(generation, params.timeout_s)
+
+    @staticmethod
+    def _never_ran(error: CoordinatorLost) -> bool:
+        """Whether the coordinator was gone before this fit came."""
+        return bool(getattr(error, "before", False))
+
+    def _events(self, request: RunRequest, generation: int) -> Iterator[Event]:
+        """Events of a run; errors come back as they were raised. The run ends with this generator."""
+        coordinator, first = self.coordinator, True
+        if coordinator is None:
+            raise CoordinatorLost("it was ended")
+        wait_for_place(self.place.group, self.place.actors, self.params)
+        running = coordinator.rounds.options(num_returns="streaming").remote(request)
+        over = False
+        try:
+            while True:
+                ready, _ = ray.wait([running], timeout=SILENCE * request.params.timeout_s)
+                if not ready:
+                    raise CoordinatorLost(f"the coordinator was silent for {SILENCE * request.params.timeout_s:g} seconds")
+                try:
+                    event = ray.get(next(running))
+                except StopIteration:
+                    raise CoordinatorLost("the coordinator ended without a result") from None
+                first, over = False, isinstance(event, Outcome)
+                yield event
+                if over:
+                    return
+        except LOSSES as error:
+            over = True
+            lost = CoordinatorLost(reason_of(error))
+            lost.before = first and not request.state
+            raise lost from None
+        except ray.exceptions.RayTaskError as error:
+            over = True
+            raise error.cause if isinstance(error.cause, Exception) else ShardFailure(str(error)) from None
+        finally:
+            if not over:
+                coordinator.stop.options(concurrency_group="watch").remote(request.run)
+
+
+def _rows_of(event: Event) -> list[dict]:
+    """What a report is told of an event."""
+    if isinstance(event, Losses):
+        return [{"message": line} for line in event.news]
+    return event.rows if isinstance(event, Rounds) else []

@@ -1,0 +1,192 @@
+"""A session: shards and a coordinator that stand while several fits use them.
+
+    with Session("ray", RayParams(num_shards=8)) as session:
+        rows = session.put(X)
+        MKLClassifier(kernels=bank, C=1.0, engine=session).fit(rows, y)
+        MKLClassifier(kernels=bank, C=0.1, engine=session).fit(rows, y)      # computes only columns that were never seen
+
+Rows that are put stay in the shards with the pair statistics that were computed of them, as far as the memory budget allows.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from dataclasses import replace
+from typing import Any
+
+from .params import RayParams
+from .placed import Home
+
+KINDS = ("local", "ray")
+
+
+class Session:
+    """Where fits run, one after the other or several at once.
+
+    Parameters
+    ----------
+    engine : "local" (threads of this process) or "ray" (a coordinator actor and shard actors, started now or by the first fit).
+    params : RayParams or None
+        Place and memory of the shards. What an estimator says in its own `ray_params` about checkpoints, failures, time-outs and memory
+        goes before; where shards live is the session's.
+
+    `close()`, the end of a `with` block, the garbage collector and the end of the driver end a session. An idle session on Ray holds the
+    CPUs of its shards. `clone` keeps a session; a pickled estimator remembers its kind alone.
+    """
+
+    def __init__(self, engine: str = "local", params: RayParams | None = None):
+        if engine not in KINDS:
+            raise ValueError(f"engine of a Session must be one of {', '.join(map(repr, KINDS))}, got {engine!r}")
+        if params is not None and not isinstance(params, RayParams):
+            raise ValueError(f"params of a Session must be a RayParams or None, got {params!r}")
+        self.kind, self.params = engine, params or RayParams()
+        self._lock = threading.Lock()
+        self._homes: weakref.WeakSet[Home] = weakref.WeakSet()
+        self._actors: list = []  # the one RaySession, once it has started; a list, so that the finalizer finds it
+        self._end = weakref.finalize(self, _close, self._actors)
+        if engine == "ray":
+            self.actors()
+
+    def __repr__(self) -> str:
+        return f"<Session {self.kind!r}{'' if self.is_open else ', closed'}>"
+
+    def __enter__(self) -> Session:
+        self.check_open()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __deepcopy__(self, memo: dict) -> Session:
+        return self
+
+    __copy__ = __deepcopy__
+
+    def __reduce__(self) -> Any:
+        return (str, (self.kind,))  # a fitted model holds no handle
+
+    @property
+    def is_open(self) -> bool:
+        return self._end.alive
+
+    def check_open(self) -> None:
+        """Raise RuntimeError when the session is closed."""
+        if not self.is_open:
+            raise RuntimeError("this Session is closed; open another one")
+
+    def close(self) -> None:
+        """End all actors and let go of all rows. Nothing happens to a session that is closed already."""
+        for home in list(self._homes):
+            home.leave()
+        self._end()
+
+    def put(self, X: Any) -> SessionRows:
+        """Rows (any container that `fit` takes) that stay in the shards between fits, with their pair statistics.
+
+        Estimators of this session fit them, all estimators predict them, and searches take them.
+        """
+        self.check_open()
+        rows = SessionRows(self, X)
+        self._homes.add(rows.home)
+        return rows
+
+    def actors(self) -> Any:
+        """Coordinator and shards of a session on Ray."""
+        self.check_open()
+        with self._lock:
+            if not self._actors:
+                from .pools.placement import most_shards
+                from .pools.ray_session import RaySession, ensure_ray
+
+                ensure_ray()
+                count = self.params.num_shards or most_shards(self.params)
+                self._actors.append(RaySession(count, replace(self.params, num_shards=count)))
+            return self._actors[0]
+
+
+def _close(actors: list) -> None:
+    while actors:
+        actors.pop().close()
+
+
+class SessionRows:
+    """Rows that were put into a session. X : the container as it came, which is read, never written.
+
+    `len`, `shape` and indexing are those of the container, for tools that split rows; parts of it are plain rows again.
+    """
+
+    def __init__(self, session: Session, X: Any):
+        if isinstance(X, SessionRows):
+            raise ValueError("X was put into a session already; put the rows themselves")
+        self.X, self.home = X, Home(session)
+        self._names = weakref.finalize(self, _forget, self.home)
+
+    def __repr__(self) -> str:
+        return f"<rows of {self.home.session!r}: {type(self.X).__name__}>"
+
+    def __len__(self) -> int:
+        from ..data.views import is_dict
+
+        X = self.X
+        if is_dict(X):
+            return len(next(iter(X.values())))
+        return X.shape[0] if hasattr(X, "shape") else len(X)
+
+    @property
+    def shape(self) -> tuple:
+        return self.X.shape if hasattr(self.X, "shape") else (len(self),)
+
+    def __getitem__(self, index: Any) -> Any:
+        from sklearn.utils import _safe_indexing
+
+        from ..data.views import is_dict
+
+        if is_dict(self.X):
+            return {view: _safe_indexing(part, index) for view, part in self.X.items()}
+        return _safe_indexing(self.X, index)
+
+    @property
+    def session(self) -> Session:
+        return self.home.session
+
+    def check_open(self) -> None:
+        """Raise RuntimeError when the session of these rows is closed."""
+        if not self.session.is_open:
+            raise RuntimeError("X was put into a Session that is closed; give the rows themselves, or put them into an open one")
+
+
+def _forget(home: Home) -> None:
+    """Nobody has the rows any more: caches over them are of no use."""
+    session, names = home.session, list(home.names.values())
+    home.leave()
+    if session.is_open and session._actors and names:
+        session._actors[0].forget(names)
+
+
+def session_of(engine: Any, rows: Any) -> Session | None:
+    """The session that a fit runs in: that of its engine, or that of its rows; None for a fit of its own.
+
+    rows : as read for the fit; those that were put know their home.
+    """
+    home = getattr(rows, "home", None)
+    if home is not None and not home.session.is_open:
+        raise RuntimeError("X was put into a Session that is closed; give the rows themselves, or put them into an open one")
+    if isinstance(engine, Session):
+        engine.check_open()
+        if home is not None and home.session is not engine:
+            raise ValueError("X was put into another session than the one that engine is; put it into this one")
+        return engine
+    if home is None:
+        return None
+    if engine not in ("auto", home.session.kind):
+        raise ValueError(f"X was put into {home.session!r}, and engine={engine!r} runs elsewhere; give engine=session or engine='auto'")
+    return home.session
+
+
+def check_engine(engine: Any) -> None:
+    """Raise ValueError for what is no engine."""
+    if not isinstance(engine, Session) and not (isinstance(engine, str) and engine in ("auto", *KINDS)):
+        raise ValueError(f"engine must be one of 'auto', 'local', 'ray', or a Session, got {engine!r}")
+    if isinstance(engine, Session):
+        engine.check_open()
