@@ -92,7 +92,7 @@ def toy_models(seed: int) -> dict:
 def gates_of(model, points: np.ndarray) -> np.ndarray:
     """(n, k) how much each kernel or cluster counts at each point; rows sum to one."""
     if isinstance(model, LocalizedMKLClassifier):
-        return model.gating(points)
+        return model.gates(points)
     if isinstance(model, ConvexLocalizedMKLClassifier):
         return model.membership(points)
     return np.tile(model.kernel_weights_ / model.kernel_weights_.sum(), (len(points), 1))

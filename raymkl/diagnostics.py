@@ -229,26 +229,22 @@ def block_norms(model: Any, X: Any = None) -> np.ndarray:
     """
     from sklearn.utils.validation import check_is_fitted
 
+    from .data.rows import take
+    from .models.base import rows_and_gates
     from .models.reading import is_matrix
 
     model, X = unwrapped(model, X)
     check_is_fitted(model, "dual_coef_")
-    if any(map(is_matrix, model.kernels_)):
-        if X is None:
-            raise ValueError("X is needed: a model over ready-made matrices does not hold them; pass the training stack (n, n, M)")
-        rows = model._rows_to_predict(X)[1]
-        n = next(iter(rows.values())).shape[0]
-        if n != model._n_train:
-            raise ValueError(f"X has {n} rows; the block norms need the {model._n_train} training rows")
-        parts = model._entry_parts({key: array[model.support_] for key, array in rows.items()}, model._support_gates)
-    else:
-        parts = model._entry_parts(model._support_rows, model._support_gates)
-    weights = np.asarray(model.kernel_weights_, np.float64)
-    forms = np.einsum("hi,ihe->he", model.dual_coef_, parts)
-    if weights.size != forms.size:  # weights that all classes share: a block holds the parts of all of them
-        forms = forms.sum(axis=0)
-    squares = weights.reshape(forms.shape) * forms
-    return np.sqrt(np.maximum(squares, 0.0)).reshape(weights.shape)
+    expansion = model.expansion_
+    if not any(map(is_matrix, model.kernels_)):
+        return expansion.block_norms(model.kernel_weights_)
+    if X is None:
+        raise ValueError("X is needed: a model over ready-made matrices does not hold them; pass the training stack (n, n, M)")
+    rows, _ = rows_and_gates(model, X)
+    n = next(iter(rows.values())).shape[0]
+    if n != expansion.n_train:
+        raise ValueError(f"X has {n} rows; the block norms need the {expansion.n_train} training rows")
+    return expansion.block_norms(model.kernel_weights_, take(rows, expansion.support))
 
 
 def _factors(lengths: np.ndarray, p: np.ndarray) -> np.ndarray:

@@ -6,8 +6,9 @@ Arrow tensor or NumPy-header-free form described by the JSON text in the schema'
     {"format": 1, "class": ..., "params": {...}, "attributes": {...}}
 
 Arrays stand there as {"array": name, "dtype": ..., "shape": [...]}, sparse matrices as {"csr": [data, indices, indptr], "shape": ...},
-kernels as {"kernel": class name, "params": {...}}. Of the training rows only
-support vectors are in the file. Models with a `Custom` kernel hold a function, which is code, and are not saved.
+kernels as {"kernel": class name, "params": {...}}. The parts of a model's `Expansion` stand among the attributes, under names of their
+own (`PARTS`); of the training rows only support vectors are in the file. Models with a `Custom` kernel hold a function, which is code,
+and are not saved.
 
 Format version 2 is the same with one more entry, "preparation": the columns, views, means and scales of a `TableModel` (fields of
 `table_model.Preparation`), around the model of the other entries. A file says the oldest version that can read it: models without a
@@ -34,11 +35,27 @@ from . import __version__
 from .data.plain_arrow import DAMAGE, open_plain, plain_array
 from .engine.params import RayParams
 from .kernels import base, formulas, strings
+from .kernels.pairs.families import NO_GATE
+from .models.expansion import Expansion
 from .models.table_model import Preparation, TableModel
 
 FORMAT = 2
 PLAIN_FORMAT = 1
 ENTRIES = frozenset({"format", "raymkl", "class", "params", "attributes", "preparation"})
+# Fields of an `Expansion` by their names in a file; those that end with an underscore are attributes of the estimator as well.
+PARTS = {
+    "kernels_": "kernels",
+    "dual_coef_": "coefficients",
+    "support_": "support",
+    "_effective_weights": "weights",
+    "_gate_of_entry": "gate_of_entry",
+    "_support_rows": "support_rows",
+    "_support_gates": "support_gates",
+    "_stack_depths": "stack_depths",
+    "_n_train": "n_train",
+}
+# Attributes that had another name when a file was written.
+RENAMED = {"_engine_used": "engine_used_"}
 # How deeply entries may be nested, e.g. kernels in sums of kernels.
 MAX_DEPTH = 200
 KERNELS = {
@@ -182,7 +199,9 @@ def save(model: Any, path: Any) -> None:
     preparation, model = (model.preparation, model.model) if isinstance(model, TableModel) else (None, model)
     check_is_fitted(model)
     write = _Writer()
-    attributes = {name: write(value) for name, value in vars(model).items() if name not in model.get_params(deep=False)}
+    values = {name: value for name, value in vars(model).items() if name not in model.get_params(deep=False) and name != "expansion_"}
+    values.update({name: getattr(model.expansion_, part) for name, part in PARTS.items() if name not in values})
+    attributes = {name: write(value) for name, value in values.items()}
     params = {name: write(value) for name, value in model.get_params(deep=False).items()}
     head = {"format": PLAIN_FORMAT, "raymkl": __version__, "class": type(model).__name__, "params": params, "attributes": attributes}
     if preparation is not None:
@@ -265,10 +284,16 @@ def _restored(head: dict, read: _Reader) -> Any:
     if head["format"] < PLAIN_FORMAT or not ENTRIES.issuperset(head):
         raise ValueError(f"its entries are {sorted(head)}, of format {head['format']}")
     model = _models()[head["class"]](**{name: read(value) for name, value in head["params"].items()})
+    parts = {}
     for name, value in head["attributes"].items():
         if not name.isidentifier() or hasattr(type(model), name) or not (name.startswith("_") or name.endswith("_")):
             raise ValueError(f"{name[:60]!r} is not an attribute of a fitted model")
-        setattr(model, name, read(value))
+        found = read(value)
+        if name in PARTS:
+            parts[PARTS[name]] = found
+        if name not in PARTS or name.endswith("_"):
+            setattr(model, RENAMED.get(name, name), found)
+    model.expansion_ = _expansion(parts)
     _check_fitted(model)
     if "preparation" not in head:
         return model
@@ -277,35 +302,48 @@ def _restored(head: dict, read: _Reader) -> Any:
     return TableModel(model, preparation)
 
 
-def _check_fitted(model: Any) -> None:
-    """Raise ValueError unless the parts of a fitted model that predictions need are there and have shapes that fit together."""
-    coefficients, weights, kernels = model.dual_coef_, model._effective_weights, model.kernels_
-    for name, dimensions, kinds in (
-        ("support_", 1, "iu"),
-        ("dual_coef_", 2, "f"),
-        ("intercept_", 1, "f"),
-        ("_effective_weights", 2, "f"),
-    ):
-        array = getattr(model, name)
-        if not isinstance(array, np.ndarray) or array.ndim != dimensions or array.dtype.kind not in kinds:
-            raise ValueError(f"{name} is not an array of {dimensions} dimensions of numbers")
-    heads, support = coefficients.shape
-    gates = 0 if model._support_gates is None else np.shape(model._support_gates)[1]
-    entries = weights.shape[1] if model._gate_of_entry is None else len(model._gate_of_entry)
+def _expansion(parts: dict) -> Expansion:
+    """The expansion of fields as a file has them, all of which must be there and have shapes that fit together; else ValueError."""
+    missing = [name for name, part in PARTS.items() if part not in parts and part != "stack_depths"]  # which the oldest files lack
+    if missing:
+        raise ValueError(f"the model has no {', '.join(missing)}")
+    for name, dimensions, kinds in (("support_", 1, "iu"), ("dual_coef_", 2, "f"), ("_effective_weights", 2, "f")):
+        _check_array(name, parts[PARTS[name]], dimensions, kinds)
+    if parts["gate_of_entry"] is None:  # written so when no entry had a gate
+        parts["gate_of_entry"] = [NO_GATE] * parts["weights"].shape[1]
+    e = Expansion(**parts)
+    heads, support = e.coefficients.shape
+    gates = 0 if e.support_gates is None else np.shape(e.support_gates)[1]
+    matrices = {kernel.statistic().view for kernel in e.kernels if isinstance(kernel, formulas.Precomputed)}
     fits = {
-        "support_": model.support_.shape == (support,),
-        "rows of support_": support == 0 or (model.support_.min() >= 0 and model.support_.max() < model._n_train),
-        "intercept_": model.intercept_.shape == (heads,),
-        "_effective_weights": weights.shape == (heads, entries),
-        "kernels_": isinstance(kernels, list) and len(kernels) > 0 and all(isinstance(kernel, base.Kernel) for kernel in kernels),
-        "_gate_of_entry": model._gate_of_entry is None or all(type(g) is int and -1 <= g < gates for g in model._gate_of_entry),
-        "_support_gates": model._support_gates is None or np.shape(model._support_gates) == (support, gates),
-        "_support_rows": all(rows.shape[0] == support for rows in model._support_rows.values()),
-        "classes_": not hasattr(model, "classes_") or np.shape(model.classes_) == (2 if heads == 1 else heads,),
+        "support_": e.support.shape == (support,),
+        "rows of support_": support == 0 or (e.support.min() >= 0 and e.support.max() < e.n_train),
+        "kernels_": isinstance(e.kernels, list) and len(e.kernels) > 0 and all(isinstance(kernel, base.Kernel) for kernel in e.kernels),
+        "_effective_weights": e.weights.shape == (heads, len(e.gate_of_entry)),
+        "_gate_of_entry": all(type(g) is int and NO_GATE <= g < gates for g in e.gate_of_entry),
+        "_support_gates": e.support_gates is None or np.shape(e.support_gates) == (support, gates),
+        "_support_rows": all(rows.shape[0] == support for rows in e.support_rows.values()),
+        "_stack_depths": all(type(depth) is int for depth in e.stack_depths.values()) and matrices <= e.stack_depths.keys(),
     }
     wrong = [name for name, fine in fits.items() if not fine]
-    if wrong or weights.shape[1] % len(kernels):
+    if wrong or e.weights.shape[1] % len(e.kernels):
         raise ValueError(f"the parts of the model do not fit together: {', '.join(wrong) or 'kernels_ and _effective_weights'}")
+    return e
+
+
+def _check_fitted(model: Any) -> None:
+    """Raise ValueError unless what predictions need beside the expansion is there, for as many heads."""
+    _check_array("intercept_", model.intercept_, 1, "f")
+    heads = len(model.expansion_.weights)
+    if model.intercept_.shape != (heads,):
+        raise ValueError("the parts of the model do not fit together: intercept_")
+    if hasattr(model, "classes_") and np.shape(model.classes_) != (2 if heads == 1 else heads,):
+        raise ValueError("the parts of the model do not fit together: classes_")
+
+
+def _check_array(name: str, array: Any, dimensions: int, kinds: str) -> None:
+    if not isinstance(array, np.ndarray) or array.ndim != dimensions or array.dtype.kind not in kinds:
+        raise ValueError(f"{name} is not an array of {dimensions} dimensions of numbers")
 
 
 def _check_preparation(preparation: Preparation) -> None:

@@ -387,7 +387,7 @@ def test_a_training_job_runs_on_a_cluster(job_server, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"accuracy 0\.9\d+, duality gap", done.stdout) and "SUCCEEDED" in done.stderr
     model = raymkl.load(tmp_path / "model.raymkl")
-    assert model.converged_ and model._engine_used == "ray"
+    assert model.converged_ and model.engine_used_ == "ray"
 
     (tmp_path / "fails.py").write_text("raise SystemExit('no luck')")
     failed = subprocess.run([*submit, tmp_path / "fails.py"], env=environment, capture_output=True, text=True, timeout=120)

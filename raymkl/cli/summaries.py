@@ -50,7 +50,7 @@ def describe(model: Any, path: Any = None) -> dict:
             told[name] = getattr(fitted, attribute)
     told["kernels"] = [repr(kernel) for kernel in getattr(fitted, "kernels_", [])]
     told["n_support"] = len(getattr(fitted, "support_", []))
-    told["n_rows"] = getattr(fitted, "_n_train", None)
+    told["n_rows"] = fitted.expansion_.n_train if hasattr(fitted, "expansion_") else None
     told["seconds"] = max((row.get("seconds", 0.0) for row in getattr(fitted, "history_", [])), default=None)
     params = fitted.get_params(deep=False)
     told.update({name: params[name] for name in ("C", "p", "normalize", "tol", "solver", "theta_step", "class_weight") if name in params})

@@ -94,7 +94,7 @@ def _resolve_model(model: Any, X: Any) -> tuple[list, dict, bool]:
     if X is None:
         if any(map(reading.is_matrix, model.kernels_)):
             raise ValueError("X is needed: a model over ready-made matrices does not hold them; pass a stack (n, n, M)")
-        return model.kernels_, model._support_rows, spherical
+        return model.kernels_, model.expansion_.support_rows, spherical
     if isinstance(model.kernels, str):
         return _resolve("precomputed", X)
     return *_resolve(model.kernels_, X)[:2], spherical

@@ -12,9 +12,12 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from ..models.expansion import Expansion
 
 # Examples below which a thread of its own does not pay: each sorts the support vectors once more.
 ROWS_PER_THREAD = 32
@@ -94,6 +97,7 @@ def positional_importance(model: Any, X: Any, *, only: Any = None, average: bool
     from sklearn.utils.validation import check_is_fitted
 
     from ..data.views import view_of
+    from ..models.base import rows_and_gates
     from .centred import unwrapped
 
     for name, flag in (("average", average), ("spread", spread)):
@@ -105,8 +109,8 @@ def positional_importance(model: Any, X: Any, *, only: Any = None, average: bool
     check_is_fitted(model, "dual_coef_")
     parts = [string_parts(kernel) for kernel in model.kernels_]
     chosen = _chosen(model.kernels_, parts, only)
-    _, rows, gates = model._rows_to_predict(X)
-    sums = _Sums(model, rows, gates, bool(average))
+    rows, gates = rows_and_gates(model, X)
+    sums = _Sums(model.expansion_, rows, gates, bool(average))
     values: dict[int, np.ndarray] = {}
     for view in dict.fromkeys(parts[m][0][1].views[0] for m in chosen):
         own = [m for m in chosen if parts[m][0][1].views[0] == view]
@@ -156,19 +160,19 @@ def longest_piece(part: Any) -> int:
 
 
 class _Sums:
-    """Sums over the support vectors of a model, for examples given by their rows and gates.
+    """Sums over the support vectors of a model's `Expansion`, for examples given by their rows and gates.
 
     A *channel* is one part of one entry of the model (a kernel, in localized models once per cluster) in one head.
     """
 
-    def __init__(self, model: Any, rows: dict, gates: np.ndarray | None, average: bool):
-        self.model, self.rows, self.gates, self.average = model, rows, gates, average
+    def __init__(self, expansion: Expansion, rows: dict, gates: np.ndarray | None, average: bool):
+        self.expansion, self.rows, self.gates, self.average = expansion, rows, gates, average
         self.n = next(iter(rows.values())).shape[0]
 
     def of_view(self, view: Any, members: list[int], parts: list[list]) -> list[np.ndarray]:
         """(n or 1, n_heads, longest piece, positions) of each of the kernels `members`, which read the view."""
         letters = self.rows[view]
-        n_heads = len(self.model.dual_coef_)
+        n_heads = len(self.expansion.coefficients)
         longest = [max(longest_piece(part) for _, part in own) for own in parts]
         out = np.zeros((1 if self.average else self.n, len(members), n_heads, max(longest), letters.shape[1]))
         groups: dict[tuple, list] = {}
@@ -183,16 +187,15 @@ class _Sums:
 
     def _channels(self, m: int, target: int, factor: float, part: Any) -> list[tuple]:
         """(part, factor, target, head, (S,) coefficients, (n,) weights of the examples) of every entry of kernel m that counts."""
-        model, found = self.model, []
-        weights = model._effective_weights
-        for entry in range(m, weights.shape[1], len(model.kernels_)):
-            gate = -1 if model._gate_of_entry is None else model._gate_of_entry[entry]
+        expansion, found = self.expansion, []
+        for entry in expansion.entries_of(m):
+            gate, weights = expansion.gate_of_entry[entry], expansion.weights[:, entry]
             mine = np.full(self.n, 1.0 / self.n if self.average else 1.0)
             theirs: Any = 1.0
             if gate >= 0:
-                mine, theirs = mine * self.gates[:, gate], model._support_gates[:, gate]
-            for head in np.flatnonzero(weights[:, entry]):
-                found.append((part, factor, target, int(head), model.dual_coef_[head] * theirs, weights[head, entry] * mine))
+                mine, theirs = mine * self.gates[:, gate], expansion.support_gates[:, gate]
+            for head in np.flatnonzero(weights):
+                found.append((part, factor, target, int(head), expansion.coefficients[head] * theirs, weights[head] * mine))
         return found
 
     def _weighted_degree(self, view: Any, channels: list[tuple], out: np.ndarray) -> None:
@@ -201,7 +204,7 @@ class _Sums:
 
         part = channels[0][0]
         table = code_table(letters_of(part.alphabet))
-        support, codes = table[self.model._support_rows[view]], table[self.rows[view]]
+        support, codes = table[self.expansion.support_rows[view]], table[self.rows[view]]
         if support.shape[1] != codes.shape[1]:
             raise ValueError(
                 f"weighted-degree kernels compare sequences of equal length, but those of X have length {codes.shape[1]} and the model "
@@ -248,7 +251,7 @@ class _Sums:
 
     def _spectrum(self, view: Any, channels: list[tuple], out: np.ndarray) -> None:
         part = channels[0][0]
-        known, holders, _ = _pieces(self.model._support_rows[view], part)
+        known, holders, _ = _pieces(self.expansion.support_rows[view], part)
         vocabulary, inverse = np.unique(known, return_inverse=True)
         codes, owners, places = _pieces(self.rows[view], part)
         at = np.searchsorted(vocabulary, codes)

@@ -1,6 +1,6 @@
 """What all estimators share: checking parameters, describing the problem to the engine, keeping what it learned.
 
-An estimator is thin: it turns labels into heads, hands rows and heads to `engine.train`, and keeps arrays.
+An estimator is thin: it turns labels into heads, hands rows and heads to `engine.train`, and keeps an `Expansion`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
 
-from ..data.lazy_rows import fetch
 from ..data.views import is_sparse, view_of
 from ..engine import Head, Problem, RayParams
 from ..engine.progress import Progress
@@ -22,12 +21,12 @@ from ..engine.run import ENGINES, train
 from ..kernels.base import Kernel, Scaled
 from ..kernels.defaults import SCALE_DEPENDENT, default_bank, scales_apart
 from ..kernels.formulas import Linear, Precomputed
-from ..kernels.normalize import KINDS, gate_of_diagonal
+from ..kernels.normalize import KINDS
 from ..kernels.pairs.families import NO_GATE, cell_dtypes, group
 from ..kernels.pairs.statistics import InnerProduct, SquaredDistance
 from . import reading, sources
-from .expansion import SomeColumns, decision_values
-from .explain import ExplainMixin
+from .diagonals import largest_diagonal, row_gates, spherical_gates
+from .expansion import Expansion
 
 SOLVERS = ("chunking", "wrapper")
 THETA_STEPS = ("auto", "analytic", "cutting_plane")
@@ -48,8 +47,26 @@ NO_SPHERICAL_MATRICES = (
 )
 
 
-class BaseMKL(ExplainMixin, BaseEstimator):
-    """Base of the estimators; see `MKLClassifier` for the parameters."""
+class BaseMKL:
+    """Base of the estimators; see `MKLClassifier` for the parameters.
+
+    It stands before scikit-learn's mixin of the kind of estimator, whose `score` it prepares X and y for, and before `BaseEstimator`:
+    `class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator)`.
+
+    A fitted estimator holds one `Expansion`, the attribute `expansion_`, from which predictions are made; files, diagnostics and reports
+    read it and public attributes alone. Searches describe their heads by `_check_params`, `_read`, `_describe`, `_head_params` and `_fold`.
+    """
+
+    # Whether a search may state folds as heads over one set of blocks, by `_fold`; not so where more than weights is learned from rows.
+    _can_fold = False
+    # Parameters that a search may change without new kernel blocks.
+    _head_params: frozenset[str] = frozenset()
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.pairwise = isinstance(self.kernels, str) and self.kernels == "precomputed"
+        return tags
 
     # -- checks -------------------------------------------------------------------------------------------------------
 
@@ -127,7 +144,7 @@ class BaseMKL(ExplainMixin, BaseEstimator):
         else:
             rows = reading.rows_of(X, vectors)
             if isinstance(X, sources.Batch):
-                sources.check_widths(rows, self._support_rows)
+                sources.check_widths(rows, self.expansion_.support_rows)
         rows = {**rows, **reading.matrices_of(X, kernels, square=reset)}
         lengths = {key: array.shape[0] for key, array in rows.items()}
         if len(set(lengths.values())) > 1:
@@ -157,12 +174,18 @@ class BaseMKL(ExplainMixin, BaseEstimator):
 
     # -- training -----------------------------------------------------------------------------------------------------
 
-    def _describe(self, rows: dict, kernels: list[Kernel], heads: list[Head]) -> tuple[Problem, dict, list[int] | None]:
-        """The problem for the engine, its rows in the dtype to work in, and the gate of every entry."""
+    def _describe(
+        self, rows: dict, kernels: list[Kernel], heads: list[Head], gating: tuple[np.ndarray | None, list[int] | None] | None = None
+    ) -> tuple[Problem, dict, list[int] | None]:
+        """The problem for the engine, its rows in the dtype to work in, and the gate of every entry.
+
+        kernels : of every entry. gating : gates (n, J), or None if they are yet to be learned, and the gate of every entry; by default
+        those of normalize="spherical".
+        """
         for key in dict.fromkeys(kernel.statistic().view for kernel in kernels if reading.is_matrix(kernel)):
             reading.check_kernel_stack(rows[key], "X" if key is None else f"view {view_of(key)!r} of X")
         n = next(iter(rows.values())).shape[0]
-        gates, gate_of_entry = self._spherical_gates(rows, kernels)
+        gates, gate_of_entry = self._spherical_gates(rows, kernels) if gating is None else gating
         values = n * n * len(kernels)
         families = group(*_without_constant_gates(kernels, gates, gate_of_entry), join=True)
         light = _light(families, rows)
@@ -195,8 +218,8 @@ class BaseMKL(ExplainMixin, BaseEstimator):
         trained = train(working, problem, heads, self.engine, self.ray_params, Progress() if self.verbose else None)
         self._keep_run(trained)
         results = [stages[-1] for stages in trained.results]
-        self._keep(results, gate_of_entry)
-        self._keep_support(rows, problem.gates)
+        self._keep(results)
+        self._expand(effective_weights(results), rows, problem.gates, gate_of_entry)
         self._warn_if_short(results)
 
     def _keep_run(self, trained: Any) -> None:
@@ -204,7 +227,7 @@ class BaseMKL(ExplainMixin, BaseEstimator):
         self.history_ = trained.history
         self.shard_failures_ = trained.failures
         self.resumed_from_ = trained.resumed_from
-        self._engine_used = trained.engine
+        self.engine_used_ = trained.engine
 
     @staticmethod
     def _wide(rows: dict, families: list, heads: list[Head]) -> frozenset:
@@ -215,24 +238,15 @@ class BaseMKL(ExplainMixin, BaseEstimator):
             for family in families
             if family.statistic.cacheable
             and not family.statistic.non_negative
-            and largest * max(_largest_diagonal(kernel, rows) for kernel in family.kernels) > LARGE_VALUES
+            and largest * max(largest_diagonal(kernel, rows) for kernel in family.kernels) > LARGE_VALUES
         )
 
     def _spherical_gates(self, rows: dict, kernels: list[Kernel]) -> tuple[np.ndarray | None, list[int] | None]:
-        """Gates 1 / sqrt(k(x, x)) for normalize="spherical": (n, J) and the gate of every kernel."""
-        if self.normalize != "spherical":
-            return None, None
-        columns, gate_of_entry = [], []
-        for diagonal in _diagonals(kernels, rows):
-            gate = gate_of_diagonal(diagonal)
-            if np.all(gate == 1.0):
-                gate_of_entry.append(NO_GATE)
-            else:
-                gate_of_entry.append(len(columns))
-                columns.append(gate)
-        return (np.stack(columns, axis=1) if columns else None), gate_of_entry
+        """Gates of normalize="spherical": (n, J) and the gate of every kernel."""
+        return spherical_gates(kernels, rows) if self.normalize == "spherical" else (None, None)
 
-    def _keep(self, results: list, gate_of_entry: list[int] | None) -> None:
+    def _keep(self, results: list) -> None:
+        """What the heads have learned, as public attributes."""
         single = len(results) == 1
         # Heads that share their weights have one certificate, too.
         shared = single or getattr(self, "shared_weights", False)
@@ -242,8 +256,6 @@ class BaseMKL(ExplainMixin, BaseEstimator):
         self.support_ = np.flatnonzero(np.any(a != 0, axis=0))
         self.dual_coef_ = a[:, self.support_]
         self.kernel_weights_ = weights[0] if shared else weights
-        self._effective_weights = weights * np.stack([result.scale for result in results])
-        self._gate_of_entry = gate_of_entry
         self.intercept_ = np.array([result.intercept for result in results])
         self.n_iter_ = max(result.rounds for result in results)
         self.converged_ = all(result.converged for result in results)
@@ -253,6 +265,10 @@ class BaseMKL(ExplainMixin, BaseEstimator):
             ("dual_objective_", [certificate.dual for certificate in certificates]),
         ):
             setattr(self, name, float(values[0]) if shared else np.array(values))
+
+    def _expand(self, weights: np.ndarray, rows: dict, gates: np.ndarray | None, gate_of_entry: list[int] | None) -> None:
+        """Keep what predictions are made of. weights : (H, E). rows, gates : of all training rows."""
+        self.expansion_ = Expansion.of_training(self.kernels_, weights, self.dual_coef_, self.support_, rows, gates, gate_of_entry)
 
     def _warn_if_short(self, results: list) -> None:
         if not self.converged_:
@@ -271,55 +287,72 @@ class BaseMKL(ExplainMixin, BaseEstimator):
         X, _ = self._open(X)
         if isinstance(X, sources.SourceInput):
             return np.concatenate([self._decision(batch) for batch in sources.batches_to_predict(self, X)])
-        kernels, rows, gates = self._rows_to_predict(X, copy=False)
-        values = decision_values(
-            kernels,
-            self._effective_weights,
-            self.dual_coef_,
-            self._support_rows,
-            rows,
-            self._gate_of_entry,
-            self._support_gates,
-            gates,
-        )
-        return values + self.intercept_
+        rows, gates = self._rows_to_predict(X, copy=False)
+        return self.expansion_.decision(rows, gates) + self.intercept_
 
-    def _rows_to_predict(self, X: Any, copy: bool = True) -> tuple[list[Kernel], dict, np.ndarray | None]:
-        """Kernel of every entry, rows by view key (of ready-made matrices the columns of `support_`), and gates (n, J) or None.
+    def _rows_to_predict(self, X: Any, copy: bool = True) -> tuple[dict, np.ndarray | None]:
+        """What the expansion takes: rows by view key (of ready-made matrices the columns of `support_`), and gates (n, J) or None.
 
         copy : columns of `support_` as arrays; else as `SomeColumns` of what came.
         """
         _, rows, kernels = self._read(X, reset=False)
-        for key in {kernel.statistic().view for kernel in kernels if reading.is_matrix(kernel)}:
-            rows[key] = self._support_columns(rows[key], self._stack_depths[key], copy)
-        gates = None
-        if self._gate_of_entry is not None and max(self._gate_of_entry, default=NO_GATE) != NO_GATE:
-            used = [kernel for kernel, gate in zip(kernels, self._gate_of_entry, strict=True) if gate != NO_GATE]
-            gates = np.stack([gate_of_diagonal(diagonal) for diagonal in _diagonals(used, rows)], axis=1)
-        return kernels, rows, gates
+        rows = self.expansion_.with_support_columns(rows, copy)
+        gated = [kernel for kernel, gate in zip(kernels, self.expansion_.gate_of_entry, strict=True) if gate != NO_GATE]
+        return rows, row_gates(gated, rows)
 
-    def _support_columns(self, stack: np.ndarray, wanted: int, copy: bool) -> np.ndarray | SomeColumns:
-        """Columns of `support_` of a stack that holds all training rows or only those."""
-        width, depth = stack.shape[1:]
-        if width == self._n_train and depth == wanted:
-            return stack[:, self.support_] if copy else SomeColumns(stack, self.support_)
-        if width == len(self.support_) and depth == wanted:
-            return stack
-        raise ValueError(
-            f"X has shape {stack.shape}; precomputed kernels to predict with have shape (n_test, {self._n_train}, {wanted}), "
-            f"or (n_test, {len(self.support_)}, {wanted}) for the rows of support_ alone"
-        )
+    def contributions(self, X: Any) -> np.ndarray:
+        """The part of the decision value that each kernel brings.
 
-    def _keep_support(self, rows: dict, gates: np.ndarray | None = None) -> None:
-        """Keep the features of the support vectors, and nothing of the other rows."""
-        self._n_train = next(iter(rows.values())).shape[0]
-        self._stack_depths = {key: array.shape[2] for key, array in rows.items() if getattr(array, "ndim", 2) == 3}
-        vectors = {key: array for key, array in rows.items() if getattr(array, "ndim", 2) != 3}
-        self._support_rows = {
-            **dict.fromkeys(rows, np.empty((len(self.support_), 0))),  # of ready-made matrices nothing is kept
-            **fetch(vectors, self.support_),
-        }
-        self._support_gates = None if gates is None else gates[self.support_]
+        They sum over kernels to `decision_function(X) - intercept_`. A kernel with a large contribution of the decision's sign
+        speaks for the decision, one of the opposite sign against it. A localized model adds up the parts of its clusters.
+
+        Parameters
+        ----------
+        X : n examples, in any container that `predict` takes.
+
+        Returns
+        -------
+        contributions : (n, M) when the model has one decision value per example (two classes), else (n, n_heads, M), with heads
+            in the order of the columns of `decision_function`.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from raymkl import MKLClassifier, kernels
+        >>> X, y = load_iris(return_X_y=True)
+        >>> clf = MKLClassifier(kernels=[*kernels.rbf([0.1, 1.0]), kernels.Linear()], engine="local").fit(X, y)
+        >>> clf.contributions(X).shape
+        (150, 3, 3)
+        >>> bool(abs(clf.contributions(X).sum(axis=2) + clf.intercept_ - clf.decision_function(X)).max() < 1e-9)
+        True
+        """
+        check_is_fitted(self, "dual_coef_")
+        values = self.expansion_.contributions(*self._rows_to_predict(X))
+        return values[:, 0] if values.shape[1] == 1 else values
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Quality of the predictions of X, with y (n,) as for `fit`, rows counted by sample_weight (n,) or alike.
+
+        Of a classifier the part of the rows whose label is predicted, of a regressor the coefficient of determination.
+        """
+        X, y = self._open(X, y)
+        return super().score(X, y, sample_weight)
+
+    def save(self, path: Any) -> None:
+        """Write the fitted model to an Arrow file (see `raymkl.load`)."""
+        from ..io import save
+
+        save(self, path)
+
+
+def rows_and_gates(model: BaseMKL, X: Any) -> tuple[dict, np.ndarray | None]:
+    """What the methods of a fitted model's `expansion_` take, of new examples X: rows by view key, and gates (n, J) or None."""
+    return model._rows_to_predict(X)
+
+
+def effective_weights(results: list) -> np.ndarray:
+    """(H, E) theta times the factors of `normalize`, of the results of all heads."""
+    return np.stack([result.theta for result in results]) * np.stack([result.scale for result in results])
 
 
 def _number(name: str, value: Any, low: float, strict: bool = False, whole: bool = False) -> None:
@@ -353,26 +386,3 @@ def _without_constant_gates(
         if gate != NO_GATE and constant[gate]:
             kernels[entry], gate_of_entry[entry] = Scaled(kernels[entry], float(gates[0, gate]) ** 2), NO_GATE
     return kernels, gate_of_entry
-
-
-def _diagonals(kernels: list[Kernel], rows: Mapping) -> list[np.ndarray]:
-    """k(x, x) of every kernel from rows by view key; what kernels share is computed once."""
-    known = [sources.known_diagonal(kernel, rows) for kernel in kernels]
-    if kernels and all(diagonal is not None for diagonal in known):
-        return known
-    found: dict[int, np.ndarray] = {}
-    for family in group(kernels, join=True):
-        t = family.statistic.diagonal(family.statistic.prepare(rows))
-        found.update({member: np.asarray(family.values(i, t), np.float64) for i, member in enumerate(family.members)})
-    return [found[member] for member in range(len(kernels))]
-
-
-def _largest_diagonal(kernel: Kernel, rows: Mapping) -> float:
-    known = sources.known_largest(kernel, rows)
-    return float(np.abs(_diagonal(kernel, rows)).max()) if known is None else known
-
-
-def _diagonal(kernel: Kernel, rows: Mapping) -> np.ndarray:
-    """k(x, x) from rows by view key."""
-    statistic = kernel.statistic()
-    return np.asarray(kernel.profile(statistic.diagonal(statistic.prepare(rows))), np.float64)

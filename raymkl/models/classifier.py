@@ -16,7 +16,7 @@ from ..optim.norms import LpNorm
 from .base import BaseMKL
 
 
-class MKLClassifier(ClassifierMixin, BaseMKL):
+class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     """Support vector classification over a learned combination of kernels.
 
         min_{w,b}  1/2 ||w||_{2,p}^2 + sum_i C_i max(0, 1 - y_i f(x_i)),    f(x) = sum_m <w_m, phi_m(x)> + b
@@ -78,7 +78,8 @@ class MKLClassifier(ClassifierMixin, BaseMKL):
     n_iter_ : int, rounds. converged_ : bool. history_ : list of dicts, one per round and class; their "precision" says whether primal, dual
         and gap are "proved" (of the formulas) or those of the rounds ("float32", "float64").
     shard_failures_ : int, shards that were lost and replaced. resumed_from_ : round of the checkpoint that the fit began with, or None.
-    kernels_ : the kernels that were learned over.
+    kernels_ : the kernels that were learned over. engine_used_ : "local" or "ray".
+    expansion_ : `raymkl.models.expansion.Expansion`, the sum over support vectors that predictions are made of.
 
     Examples
     --------
@@ -133,12 +134,6 @@ class MKLClassifier(ClassifierMixin, BaseMKL):
         self.random_state = random_state
         self.verbose = verbose
 
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.input_tags.pairwise = isinstance(self.kernels, str) and self.kernels == "precomputed"
-        return tags
-
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MKLClassifier:
         """Learn from n examples: X (any container), y (n,) labels of any type, sample_weight (n,) or None.
 
@@ -180,7 +175,7 @@ class MKLClassifier(ClassifierMixin, BaseMKL):
             for label in positives
         ]
 
-    # What a search may change without new kernel blocks.
+    _can_fold = True
     _head_params = frozenset({"C", "p", "solver", "theta_step", "tol", "class_weight", "shared_weights", "max_iter"})
 
     def _fold(self, y: np.ndarray, sample_weight: np.ndarray | None, train: np.ndarray) -> tuple[list[Head], Any]:
@@ -222,7 +217,7 @@ class MKLClassifier(ClassifierMixin, BaseMKL):
         if not self.warm_start or not hasattr(self, "dual_coef_"):
             return []
         weights = np.atleast_2d(self.kernel_weights_)
-        if self._n_train != n or weights.shape[1] != n_kernels:
+        if self.expansion_.n_train != n or weights.shape[1] != n_kernels:
             return []
         starts, weights = [], np.broadcast_to(weights, (len(self.dual_coef_), n_kernels))  # shared ones belong to every head
         for coefficients, theta in zip(self.dual_coef_, weights, strict=True):
@@ -242,17 +237,6 @@ class MKLClassifier(ClassifierMixin, BaseMKL):
         values = self.decision_function(X)
         index = (values > 0).astype(int) if values.ndim == 1 else values.argmax(axis=1)
         return self.classes_[index]
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Part of the rows (by weight) whose label is predicted; y as for `fit`."""
-        X, y = self._open(X, y)
-        return super().score(X, y, sample_weight)
-
-    def save(self, path: Any) -> None:
-        """Write the fitted model to an Arrow file (see `raymkl.load`)."""
-        from ..io import save
-
-        save(self, path)
 
 
 class HeldOutClassifier(ClassifierMixin, BaseEstimator):

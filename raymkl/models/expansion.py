@@ -1,20 +1,23 @@
-"""Decision values of fitted models.
+"""What a fitted model is: a sum over support vectors, kernels and gates.
 
-    f_h(x) = sum_e weights[h, e] gate_e(x) sum_j coefficients[h, j] gate_e(j) k_e(x, x_j) + intercept_h
+    f_h(x) - intercept_h = sum_e weights[h, e] gate_e(x) sum_j coefficients[h, j] gate_e(x_j) k_e(x, x_j)
 
 In float64, by formula for small models and by fine tables for large ones (the choice depends on the model alone, so a row's
-value never depends on the rows it is predicted with).
+value never depends on the rows it is predicted with). Contributions and block norms are by formula always.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from ..data.lazy_rows import fetch
 from ..data.rows import take
 from ..kernels.base import Kernel, row_centers
 from ..kernels.pairs.basis import StackBasis
@@ -28,68 +31,219 @@ BLOCK_BYTES = 32 * 2**20
 SPARSE = 0.7
 
 
-def decision_values(
-    kernels: Sequence[Kernel],
-    weights: np.ndarray,
-    coefficients: np.ndarray,
-    support_rows: dict,
-    rows: dict,
-    gate_of_entry: Sequence[int] | None = None,
-    support_gates: np.ndarray | None = None,
-    gates: np.ndarray | None = None,
-) -> np.ndarray:
-    """(n, H) decision values without intercepts.
+@dataclass(frozen=True, eq=False)
+class Expansion:
+    """The fitted sum over H heads, E entries, M kernels, S support vectors and J gates; the attribute `expansion_` of estimators.
 
-    weights : (H, E) effective weight of every entry. coefficients : (H, S). support_rows, rows : rows by view key (for
-    ready-made matrices `rows` holds stacks (n, S, M) or `SomeColumns`). support_gates, gates : (S, J), (n, J).
+    An entry is a kernel with a gate. Entries stand in rounds over the kernels: entry e is kernel e mod M, and a localized model has
+    one round per cluster or class. All kernels of ready-made matrices are known by number alone: their values come with new examples.
+
+    kernels : (M,). weights : (H, E) of the entries, with the factors of `normalize`. coefficients : (H, S) signed dual variables.
+    support : (S,) numbers of the training rows that are kept. support_rows : these rows by view key, (S, 0) for ready-made matrices.
+    n_train : training rows there were. gate_of_entry : (E,) columns of gates, `NO_GATE` for none. support_gates : (S, J) or None.
+    stack_depths : matrices of every view that holds ready-made ones.
     """
-    used = np.flatnonzero(np.abs(weights).max(axis=0) > 0)
-    n = next(iter(rows.values())).shape[0]
-    total = np.zeros((n, len(weights)))
-    if len(used) == 0 or coefficients.shape[1] == 0:
+
+    kernels: list[Kernel]
+    weights: np.ndarray
+    coefficients: np.ndarray
+    support: np.ndarray
+    support_rows: dict
+    n_train: int
+    gate_of_entry: list[int]
+    support_gates: np.ndarray | None = None
+    stack_depths: dict = field(default_factory=dict)
+
+    @classmethod
+    def of_training(
+        cls,
+        kernels: list[Kernel],
+        weights: np.ndarray,
+        coefficients: np.ndarray,
+        support: np.ndarray,
+        rows: dict,
+        gates: np.ndarray | None = None,
+        gate_of_entry: Sequence[int] | None = None,
+    ) -> Expansion:
+        """Keep the features of the support vectors, and nothing of the other rows.
+
+        rows : all training rows by view key. gates : (n_train, J) or None. gate_of_entry : (E,), None for no gates at all.
+        """
+        vectors = {key: array for key, array in rows.items() if not _is_stack(array)}
+        return cls(
+            kernels=kernels,
+            weights=weights,
+            coefficients=coefficients,
+            support=support,
+            support_rows={**dict.fromkeys(rows, np.empty((len(support), 0))), **fetch(vectors, support)},
+            n_train=_n_rows(rows),
+            gate_of_entry=[NO_GATE] * weights.shape[1] if gate_of_entry is None else list(gate_of_entry),
+            support_gates=None if gates is None else gates[support],
+            stack_depths={key: array.shape[2] for key, array in rows.items() if _is_stack(array)},
+        )
+
+    def __repr__(self) -> str:
+        heads, entries = self.weights.shape
+        return f"Expansion({heads} heads, {entries} entries of {len(self.kernels)} kernels, {len(self.support)} support vectors)"
+
+    def entries_of(self, m: int) -> range:
+        """Numbers of the entries of kernel m."""
+        return range(m, self.weights.shape[1], len(self.kernels))
+
+    def with_support_columns(self, rows: dict, copy: bool = True) -> dict:
+        """Rows by view key in which stacks (n, n_train, M) of new examples are cut to the columns of `support`.
+
+        Stacks that hold those columns alone are taken as they are. copy : columns as arrays; else as `SomeColumns` of what came.
+        """
+        return {key: self._columns(rows[key], key, copy) if key in self.stack_depths else rows[key] for key in rows}
+
+    def _columns(self, stack: Any, key: Any, copy: bool) -> Any:
+        wanted, (width, depth) = self.stack_depths[key], stack.shape[1:]
+        if width == self.n_train and depth == wanted:
+            return stack[:, self.support] if copy else SomeColumns(stack, self.support)
+        if width == len(self.support) and depth == wanted:
+            return stack
+        raise ValueError(
+            f"X has shape {stack.shape}; precomputed kernels to predict with have shape (n_test, {self.n_train}, {wanted}), "
+            f"or (n_test, {len(self.support)}, {wanted}) for the rows of support_ alone"
+        )
+
+    # -- sums over the support vectors ----------------------------------------------------------------------------------
+
+    def decision(self, rows: dict, gates: np.ndarray | None = None) -> np.ndarray:
+        """(n, H) decision values without intercepts.
+
+        rows : by view key, for ready-made matrices stacks (n, S, M) or `SomeColumns`. gates : (n, J), None where there are none.
+        """
+        used, n = self._used(), _n_rows(rows)
+        total = np.zeros((n, len(self.weights)))
+        if len(used) == 0:
+            return total
+        families = group([self._kernel(e) for e in used], [self.gate_of_entry[e] for e in used], join=True)
+        sides = self._sides(families)
+        bounds = {statistic: side.bound(rows) for statistic, side in sides.items()}
+        tabulated = len(used) * len(self.support) > WORTH_A_TABLE
+        order = {statistic: position for position, statistic in enumerate(sides)}
+        jobs = [
+            _Combined(
+                family,
+                self.weights[:, used[family.members]],
+                self.coefficients * self._support_gate(family.gate),
+                sides.get(family.statistic),
+                bounds.get(family.statistic),
+                tabulated,
+            )
+            for family in sorted(families, key=lambda family: order.get(family.statistic, -1))
+        ]
+
+        def block(part: slice) -> None:
+            block_rows = take(rows, part)
+            side, stat = None, None
+            for job in jobs:  # families of one statistic stand next to each other, and it is computed once
+                gate = np.ones(len(total[part])) if job.family.gate == NO_GATE else gates[part, job.family.gate]
+                live = np.flatnonzero(gate)
+                if len(live) < len(gate) or job.sparse:
+                    # Kernels whose gate is zero for an example are not evaluated for it.
+                    if len(live) and len(job.columns):
+                        values = job.apart(block_rows if len(live) == len(gate) else take(block_rows, live))
+                        total[part.start + live] += gate[live][:, None] * values
+                    continue
+                if job.side is not None and job.side is not side:
+                    side, stat = job.side, job.side.pairs(block_rows)
+                values = job(block_rows, stat)
+                total[part] += values if job.family.gate == NO_GATE else gate[:, None] * values
+
+        _in_blocks(block, n, self._block_rows(families))
         return total
-    gate_list = [NO_GATE if gate_of_entry is None else gate_of_entry[e] for e in used]
-    families = group([kernels[e] for e in used], gate_list, join=True)
-    tabulated = len(used) * coefficients.shape[1] > WORTH_A_TABLE
-    centers = row_centers(support_rows)
-    sides = {
-        statistic: _Side(statistic, support_rows, rows, centers)
-        for statistic in dict.fromkeys(family.statistic for family in families)
-        if not isinstance(statistic, Matrices)
-    }
-    jobs = [
-        _Part(family, weights[:, used[family.members]], coefficients, sides.get(family.statistic), support_gates, tabulated)
-        for family in sorted(families, key=lambda family: list(sides).index(family.statistic) if family.statistic in sides else -1)
-    ]
-    step = max(1, BLOCK_BYTES // (8 * coefficients.shape[1] * max(family.statistic.depth for family in families)))
-    starts = range(0, n, step)
 
-    def block(start: int) -> None:
-        part = slice(start, min(start + step, n))
-        block_rows = take(rows, part)
-        side, stat = None, None
-        for job in jobs:  # families of one statistic stand next to each other, and it is computed once
-            gate = np.ones(len(total[part])) if job.family.gate == NO_GATE else gates[part, job.family.gate]
-            live = np.flatnonzero(gate)
-            if len(live) < len(gate) or job.sparse:
-                # Kernels whose gate is zero for an example are not evaluated for it.
-                if len(live) and len(job.columns):
-                    values = job.apart(block_rows if len(live) == len(gate) else take(block_rows, live))
-                    total[part.start + live] += gate[live][:, None] * values
-                continue
-            if job.side is not None and job.side is not side:
-                side, stat = job.side, job.side.pairs(block_rows)
-            values = job(block_rows, stat)
-            total[part] += values if job.family.gate == NO_GATE else gate[:, None] * values
+    def contributions(self, rows: dict, gates: np.ndarray | None = None) -> np.ndarray:
+        """(n, H, M) part of every kernel in the decision values, whose sum over the kernels is `decision`; the same arguments."""
+        values = self.entry_contributions(rows, gates)
+        n, n_heads, n_entries = values.shape
+        return values if n_entries == len(self.kernels) else values.reshape(n, n_heads, -1, len(self.kernels)).sum(axis=2)
 
-    workers = min(os.cpu_count() or 1, len(starts))
-    if workers > 1:
-        with threadpool_limits(1), ThreadPoolExecutor(workers) as executor:
-            list(executor.map(block, starts))
-    else:
-        for start in starts:
-            block(start)
-    return total
+    def entry_contributions(self, rows: dict, gates: np.ndarray | None = None) -> np.ndarray:
+        """(n, H, E) part of every entry in the decision values.
+
+        Kernel values are computed for blocks of rows: beyond the result, memory is bounded whatever n is.
+        """
+        used, n = self._used(), _n_rows(rows)
+        total = np.zeros((n, *self.weights.shape))
+        if len(used) == 0:
+            return total
+        families = group([self._kernel(e) for e in used], None, join=True)
+        sides = self._sides(families)
+        gated: dict[tuple, np.ndarray] = {}
+        jobs = [_OneByOne(family, self._sharing(family, used, gated), sides.get(family.statistic)) for family in families]
+
+        def block(part: slice) -> None:
+            block_rows = take(rows, part)
+            for job in jobs:
+                for entries, sums in job.sums(block_rows):
+                    for position, e in enumerate(entries):
+                        gate = self.gate_of_entry[e]
+                        row_gate = 1.0 if gate == NO_GATE else gates[part, gate][:, None]
+                        total[part, :, e] = sums[:, position] * row_gate * self.weights[:, e]
+
+        _in_blocks(block, n, self._block_rows(families))
+        return total
+
+    def block_norms(self, kernel_weights: Any, rows: dict | None = None) -> np.ndarray:
+        """Lengths ||w_m|| of the parts of the model, in the shape of `kernel_weights`.
+
+            ||w_m||^2 = theta_m^2 a' K_m a        (K_m normalised and gated as in the fit)
+
+        kernel_weights : theta, the estimator's `kernel_weights_`. rows : support vectors by view key with stacks (S, S, M); None for
+        a model without ready-made matrices, which holds all that is needed.
+        """
+        parts = self.entry_contributions(self.support_rows if rows is None else rows, self.support_gates)
+        theta = np.asarray(kernel_weights, np.float64)
+        forms = np.einsum("hi,ihe->he", self.coefficients, parts)
+        if theta.size != forms.size:  # weights that all heads share: a block holds the parts of all of them
+            forms = forms.sum(axis=0)
+        # The entries' weights, in `parts`, hold theta once and the factors of `normalize`.
+        squares = theta.reshape(forms.shape) * forms
+        return np.sqrt(np.maximum(squares, 0.0)).reshape(theta.shape)
+
+    # -- how they are computed ------------------------------------------------------------------------------------------
+
+    def _kernel(self, entry: int) -> Kernel:
+        return self.kernels[entry % len(self.kernels)]
+
+    def _used(self) -> np.ndarray:
+        """Numbers of the entries with a weight; none without support vectors."""
+        return np.flatnonzero(np.abs(self.weights).max(axis=0) > 0) if len(self.support) else np.empty(0, int)
+
+    def _support_gate(self, gate: int) -> Any:
+        return 1.0 if gate == NO_GATE else self.support_gates[:, gate]
+
+    def _sides(self, families: list[Family]) -> dict[Statistic, _Side]:
+        """The support vectors as the families' statistics want them; ready-made matrices have no such side."""
+        centers = row_centers(self.support_rows)
+        statistics = dict.fromkeys(family.statistic for family in families)
+        return {s: _Side(s, self.support_rows, centers) for s in statistics if not isinstance(s, Matrices)}
+
+    def _sharing(self, family: Family, used: np.ndarray, gated: dict[tuple, np.ndarray]) -> list[tuple[int, list[int], np.ndarray]]:
+        """Per kernel its position in the family, its entries, and (S, entries * H) coefficients times the support vectors' gates.
+
+        Entries that are the same kernel under different gates share its values. gated : such coefficients by gates, to be filled:
+        families share them.
+        """
+        sharing: dict[Kernel, list[int]] = {}
+        for position, kernel in enumerate(family.kernels):
+            sharing.setdefault(kernel, []).append(position)
+        jobs = []
+        for positions in sharing.values():
+            entries = [int(used[family.members[position]]) for position in positions]
+            key = tuple(self.gate_of_entry[e] for e in entries)
+            if key not in gated:
+                gated[key] = np.concatenate([self.coefficients * self._support_gate(gate) for gate in key]).T.copy()
+            jobs.append((positions[0], entries, gated[key]))
+        return jobs
+
+    def _block_rows(self, families: list[Family]) -> int:
+        """Rows whose statistics with all support vectors take BLOCK_BYTES."""
+        return max(1, BLOCK_BYTES // (8 * len(self.support) * max(family.statistic.depth for family in families)))
 
 
 class SomeColumns:
@@ -111,10 +265,14 @@ class SomeColumns:
 class _Side:
     """The support vectors as one statistic wants them."""
 
-    def __init__(self, statistic: Statistic, support_rows: dict, rows: dict, centers: dict):
+    def __init__(self, statistic: Statistic, support_rows: dict, centers: dict):
         self.statistic, self.centers = statistic, centers
         self.support = statistic.prepare(support_rows, centers=centers)
-        self.bound = statistic.bound(max(statistic.largest(part) for part in (self.support, statistic.prepare(rows, centers=centers))))
+
+    def bound(self, rows: dict) -> float:
+        """Of the statistic of any pair of these rows and support vectors."""
+        prepared = self.statistic.prepare(rows, centers=self.centers)
+        return self.statistic.bound(max(self.statistic.largest(part) for part in (self.support, prepared)))
 
     def pairs(self, rows: dict, columns: np.ndarray | None = None) -> np.ndarray:
         """Statistics of a block of rows with all support vectors, or with some."""
@@ -122,19 +280,22 @@ class _Side:
         return self.statistic.pairs(self.statistic.prepare(rows, centers=self.centers), support)
 
 
-class _Part:
-    """The contribution of one family, for blocks of rows. side : of its statistic; None for ready-made matrices."""
+class _Combined:
+    """The weighted sum of the kernels of one family, for blocks of rows.
 
-    def __init__(self, family: Family, weights, coefficients, side: _Side | None, support_gates, tabulated):
+    weights : (H, members). coefficients : (H, S) times the gates of the support vectors. side, bound : of the family's statistic; None
+    for ready-made matrices.
+    """
+
+    def __init__(self, family: Family, weights: np.ndarray, coefficients: np.ndarray, side: _Side | None, bound: Any, tabulated: bool):
         self.family, self.weights, self.side = family, weights, side
-        gate = 1.0 if family.gate == NO_GATE else support_gates[:, family.gate]
         self.heads = np.flatnonzero(np.abs(weights).max(axis=1) > 0)
-        self.coefficients = (coefficients * gate)[self.heads]
+        self.coefficients = coefficients[self.heads]
         self.columns = np.flatnonzero(np.any(self.coefficients != 0, axis=0))
         # Whether so many support vectors have no part in the family that they are better left out.
         self.sparse = family.gate != NO_GATE and len(self.columns) < SPARSE * coefficients.shape[1]
         if side is not None:
-            self.functions = [family.combined(w, side.bound, tabulated) for w in weights[self.heads]]
+            self.functions = [family.combined(w, bound, tabulated) for w in weights[self.heads]]
         else:
             self.basis = StackBasis([kernel.index for kernel in family.kernels])
 
@@ -148,7 +309,7 @@ class _Part:
         return self._sums(rows, stat, self.coefficients[:, self.columns], self.columns)
 
     def _sums(self, rows: dict, stat: np.ndarray | None, coefficients: np.ndarray, columns: np.ndarray | None = None) -> np.ndarray:
-        total = np.zeros((next(iter(rows.values())).shape[0], len(self.weights)))
+        total = np.zeros((_n_rows(rows), len(self.weights)))
         if self.side is None:
             stack = rows[self.family.statistic.view]
             columns = np.arange(coefficients.shape[1]) if columns is None else columns
@@ -163,3 +324,44 @@ class _Part:
         for position, h in enumerate(self.heads):
             total[:, h] = self.functions[position](stat) @ coefficients[position]
         return total
+
+
+class _OneByOne:
+    """The kernels of one statistic, each with a sum of its own; the statistic is computed once for all of them.
+
+    jobs : see `Expansion._sharing`. side : of the statistic; None for ready-made matrices.
+    """
+
+    def __init__(self, family: Family, jobs: list[tuple[int, list[int], np.ndarray]], side: _Side | None):
+        self.family, self.jobs, self.side = family, jobs, side
+
+    def sums(self, rows: dict) -> Iterator[tuple[list[int], np.ndarray]]:
+        """Yields, kernel after kernel, its entries and (n, entries, H) sum_j coefficients[h, j] gate(j) k(x, x_j) for a block of rows."""
+        pairs = None if self.side is None else self.side.pairs(rows)
+        for position, entries, coefficients in self.jobs:
+            if pairs is None:
+                values = rows[self.family.statistic.view][:, :, self.family.kernels[position].index]
+            else:
+                values = self.family.values(position, pairs)
+            sums = np.asarray(values, np.float64) @ coefficients
+            yield entries, sums.reshape(len(sums), len(entries), -1)
+
+
+def _in_blocks(work: Callable[[slice], None], n: int, step: int) -> None:
+    """Call `work` with blocks of at most `step` of n rows, on all cores where there are several."""
+    blocks = [slice(start, min(start + step, n)) for start in range(0, n, step)]
+    workers = min(os.cpu_count() or 1, len(blocks))
+    if workers > 1:
+        with threadpool_limits(1), ThreadPoolExecutor(workers) as executor:
+            list(executor.map(work, blocks))
+    else:
+        for block in blocks:
+            work(block)
+
+
+def _is_stack(array: Any) -> bool:
+    return getattr(array, "ndim", 2) == 3
+
+
+def _n_rows(rows: dict) -> int:
+    return next(iter(rows.values())).shape[0]

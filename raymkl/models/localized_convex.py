@@ -16,12 +16,12 @@ from ..engine.progress import Progress
 from ..engine.run import train
 from ..kernels.base import Kernel
 from ..kernels.combined import CombinedKernel
-from ..kernels.normalize import gate_of_diagonal
 from ..kernels.pairs.families import NO_GATE
 from ..optim.norms import GroupedNorm
 from . import gate_inputs
-from .base import _diagonal, _number
+from .base import _number, effective_weights
 from .classifier import MKLClassifier
+from .diagonals import row_gates
 from .regressor import MKLRegressor
 
 CLUSTER_PARAMETERS = """n_clusters : int >= 1
@@ -43,10 +43,7 @@ CLUSTER_PARAMETERS = """n_clusters : int >= 1
 class ClusteredMixin:
     """What localized models over clusters share: checking, training, likelihoods of new examples."""
 
-    @property
-    def _fold(self) -> Any:
-        # Clusters are made of the training rows, so a search fits every fold and setting by itself.
-        raise AttributeError(f"the folds of {type(self).__name__} cannot share their blocks")
+    _can_fold = False  # clusters are made of the training rows, so a search fits every fold and setting by itself
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -76,13 +73,12 @@ class ClusteredMixin:
     def _grouped_norm(self, n_kernels: int) -> GroupedNorm:
         return GroupedNorm(float(self.p), tuple(np.repeat(np.arange(self.n_clusters), n_kernels).tolist()))
 
-    def _spherical_gates(self, rows: dict, entries: list[Kernel]) -> tuple[None, list[int]]:
-        """No gates yet (they follow from the clusters), and the gate column of every entry: one per cluster and base gate."""
-        self._base_gates, of_kernel = super()._spherical_gates(rows, self.kernels_)
-        own = [NO_GATE] * len(self.kernels_) if of_kernel is None else of_kernel
-        columns = [(j, base) for j in range(self.n_clusters) for base in own]
-        self._gate_layout = list(dict.fromkeys(columns))
-        return None, [self._gate_layout.index(column) for column in columns]
+    def _layout(self, gate_of_kernel: list[int] | None, n_kernels: int) -> tuple[list[tuple[int, int]], list[int]]:
+        """Gate columns as (cluster, base gate), and the column of every entry: all kernels of the first cluster, then of the second."""
+        own = [NO_GATE] * n_kernels if gate_of_kernel is None else gate_of_kernel
+        of_entry = [(j, base) for j in range(self.n_clusters) for base in own]
+        layout = list(dict.fromkeys(of_entry))
+        return layout, [layout.index(column) for column in of_entry]
 
     def _is_spherical(self, gate_of_entry: list[int]) -> list[bool]:
         """(M,) whether a kernel has a base gate 1 / sqrt(k(x, x)); the kernels of the first cluster tell."""
@@ -101,8 +97,10 @@ class ClusteredMixin:
             raise ValueError(f"n_clusters={self.n_clusters} is more than the {active} examples there are")
         for head in heads:
             head.norm = self._grouped_norm(n_kernels)
-        problem, working, gate_of_entry = self._describe(rows, kernels * self.n_clusters, heads)
-        base_gates = vars(self).pop("_base_gates")
+        base_gates, gate_of_kernel = self._spherical_gates(rows, kernels)
+        self._gate_layout, gate_of_entry = self._layout(gate_of_kernel, n_kernels)
+        # The gates follow from the clusters, which training finds.
+        problem, working, _ = self._describe(rows, kernels * self.n_clusters, heads, (None, gate_of_entry))
         kernel = self._clustering_kernel(self._is_spherical(gate_of_entry))
         one = self.n_clusters == 1
         hard = isinstance(self.evenness, str) or (not one and self.evenness <= 1.0 / self.n_clusters)
@@ -127,9 +125,9 @@ class ClusteredMixin:
         self._cluster_members, self._cluster_offsets = found.clusters.members, found.clusters.offsets
         self._gating_weights = found.weights
         self._gating_spherical = kernel.spherical
-        self._keep(found.results, gate_of_entry)
+        self._keep(found.results)
         self.kernel_weights_ = self.kernel_weights_.reshape(*self.kernel_weights_.shape[:-1], self.n_clusters, n_kernels)
-        self._keep_support(rows, found.gates)
+        self._expand(effective_weights(found.results), rows, found.gates, gate_of_entry)
         self._warn_if_short(found.results)
 
     # -- new examples -------------------------------------------------------------------------------------------------
@@ -146,19 +144,17 @@ class ClusteredMixin:
     def _membership(self, rows: dict) -> np.ndarray:
         kernels = [self.gating_kernel] if isinstance(self.gating_kernel, Kernel) else self.kernels_
         kernel = CombinedKernel(kernels, self._gating_weights, self._gating_spherical)
-        gate_inputs.check_columns(kernel.views, rows, self._n_train, "likelihoods of the clusters")
+        gate_inputs.check_columns(kernel.views, rows, self.expansion_.n_train, "likelihoods of the clusters")
         used = {view: rows[view] for view in kernel.views}
         columns = kernel.columns(self._landmark_rows, self.landmarks_)
         return likelihoods(new_distances(columns, used, self._cluster_members, self._cluster_offsets), self.tau_)
 
-    def _rows_to_predict(self, X: Any, copy: bool = True) -> tuple[list[Kernel], dict, np.ndarray]:
+    def _rows_to_predict(self, X: Any, copy: bool = True) -> tuple[dict, np.ndarray]:
         _, rows, kernels = self._read(X, reset=False)
         likelihood = self._membership(rows)
-        for key in [key for key, array in rows.items() if getattr(array, "ndim", 2) == 3]:
-            rows[key] = self._support_columns(rows[key], self._stack_depths[key], copy)
-        spherical = [kernel for kernel, gated in zip(kernels, self._is_spherical(self._gate_of_entry), strict=True) if gated]
-        own = np.stack([gate_of_diagonal(_diagonal(kernel, rows)) for kernel in spherical], axis=1) if spherical else None
-        return kernels * self.n_clusters, rows, gates_of(likelihood, self._gate_layout, own)
+        rows = self.expansion_.with_support_columns(rows, copy)
+        spherical = [kernel for kernel, gated in zip(kernels, self._is_spherical(self.expansion_.gate_of_entry), strict=True) if gated]
+        return rows, gates_of(likelihood, self._gate_layout, row_gates(spherical, rows))
 
 
 class ConvexLocalizedMKLClassifier(ClusteredMixin, MKLClassifier):
@@ -187,7 +183,8 @@ class ConvexLocalizedMKLClassifier(ClusteredMixin, MKLClassifier):
     ----------
     kernel_weights_ : (n_clusters, M) for two classes, else (n_classes, n_clusters, M).
     tau_ : float, the sharpness used (inf for hard clusters). landmarks_ : (L,) training rows that the clusters' means are made of.
-    classes_, support_, dual_coef_, intercept_, duality_gap_, primal_objective_, dual_objective_, n_iter_, converged_, history_, kernels_
+    classes_, support_, dual_coef_, intercept_, duality_gap_, primal_objective_, dual_objective_, n_iter_, converged_, history_, kernels_,
+    engine_used_, expansion_
         As for `MKLClassifier`.
 
     Examples
@@ -274,7 +271,8 @@ class ConvexLocalizedMKLRegressor(ClusteredMixin, MKLRegressor):
     ----------
     kernel_weights_ : (n_clusters, M). tau_ : float, the sharpness used. landmarks_ : (L,) training rows that the clusters' means are
         made of.
-    support_, dual_coef_, intercept_, duality_gap_, primal_objective_, dual_objective_, n_iter_, converged_, history_, kernels_
+    support_, dual_coef_, intercept_, duality_gap_, primal_objective_, dual_objective_, n_iter_, converged_, history_, kernels_,
+    engine_used_, expansion_
         As for `MKLRegressor`.
 
     Examples

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.linalg import block_diag
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -20,45 +21,15 @@ from ..engine.run import train
 from ..kernels.base import Kernel
 from ..kernels.combined import CombinedKernel
 from ..kernels.formulas import Linear
-from ..kernels.normalize import gate_of_diagonal
 from ..kernels.pairs.families import NO_GATE
 from . import gate_inputs
-from .base import _diagonal, _number
+from .base import _number, effective_weights
 from .classifier import MKLClassifier
+from .diagonals import row_gates
 
 GATINGS = ("linear", "kernel")
 # Rounds of one SVM at most.
 SVM_ROUNDS = 10_000
-
-
-class _Choice(str):
-    """The value of the parameter `gating` ("linear", "kernel") as seen on an estimator, where it is also the method `gating(X)`."""
-
-    def of(self, model: LocalizedMKLClassifier) -> _Choice:
-        self.model = model
-        return self
-
-    def __call__(self, X: Any) -> np.ndarray:
-        return self.model._gating(X)
-
-
-class _GatingParameter:
-    """`gating` is the name of a parameter and, as scikit-learn has it for `transform`, of what the fitted model does.
-
-    Reading it gives a string that can be called with examples: `model.gating == "linear"`, and `model.gating(X)` returns their gates,
-    (n, M) for two classes, else (n, n_classes, M); non-negative, and summing to one over the kernels.
-    """
-
-    def __get__(self, model: LocalizedMKLClassifier | None, owner: type) -> Any:
-        if model is None:
-            return self
-        if "gating" not in vars(model):
-            raise AttributeError("gating")
-        value = vars(model)["gating"]
-        return _Choice(value).of(model) if isinstance(value, str) else value
-
-    def __set__(self, model: LocalizedMKLClassifier, value: Any) -> None:
-        vars(model)["gating"] = value
 
 
 class LocalizedMKLClassifier(MKLClassifier):
@@ -103,11 +74,10 @@ class LocalizedMKLClassifier(MKLClassifier):
     gating_coef_ : (M, n_features), or (n_classes, M, n_features); gating_intercept_ : (M,) or (n_classes, M). For gating="linear".
     gating_support_ : (S,) training rows whose kernel functions make up the scores, gating_dual_coef_ : (M, S) or (n_classes, M, S), and
         gating_intercept_. For gating="kernel".
-    gating(X) : method, the gates of examples: (n, M) for two classes, else (n, n_classes, M); they sum to one over the kernels.
     kernel_weights_ : (M,) or (n_classes, M), all one: the gates do the weighting.
     history_ : list of dicts of the descent that was kept, one per step, with its "objective".
     n_iter_ : int, steps. duality_gap_, primal_objective_, dual_objective_ : of the SVM at the learned gates.
-    classes_, support_, dual_coef_, intercept_, converged_, kernels_ : as for `MKLClassifier`.
+    classes_, support_, dual_coef_, intercept_, converged_, kernels_, engine_used_, expansion_ : as for `MKLClassifier`.
 
     Examples
     --------
@@ -116,7 +86,7 @@ class LocalizedMKLClassifier(MKLClassifier):
     >>> X = np.random.default_rng(0).normal(size=(200, 2))
     >>> y = np.where(np.abs(X[:, 0]) > X[:, 1] + 0.5, 1, -1)
     >>> clf = LocalizedMKLClassifier(kernels=[kernels.Linear(), kernels.Linear()], C=10.0, random_state=0, engine="local").fit(X, y)
-    >>> bool(clf.score(X, y) > 0.9), clf.gating(X[:3]).shape
+    >>> bool(clf.score(X, y) > 0.9), clf.gates(X[:3]).shape
     (True, (3, 2))
 
     References
@@ -124,13 +94,13 @@ class LocalizedMKLClassifier(MKLClassifier):
     Gonen, Alpaydin: Localized multiple kernel learning. ICML 2008.
     """
 
-    gating = _GatingParameter()
     # Not parameters here: the weights are one, and the gates do the weighting.
     p = 2.0
     solver = "chunking"
     theta_step = "auto"
     shared_weights = False
     warm_start = False
+    _can_fold = False  # gates are learned from the training rows, so a search fits every fold and setting by itself
 
     def __init__(
         self,
@@ -168,19 +138,10 @@ class LocalizedMKLClassifier(MKLClassifier):
         self.random_state = random_state
         self.verbose = verbose
 
-    @property
-    def _fold(self) -> Any:
-        # Gates are learned from the training rows, so a search fits every fold and setting by itself.
-        raise AttributeError(f"the folds of {type(self).__name__} cannot share their blocks")
-
-    def get_params(self, deep: bool = True) -> dict:
-        """Parameters by name."""
-        return {**super().get_params(deep), "gating": vars(self)["gating"]}
-
     def _check_params(self) -> None:
         super()._check_params()
         _number("n_init", self.n_init, 1, whole=True)
-        kind = vars(self)["gating"]
+        kind = self.gating
         if not (isinstance(kind, str) and kind in GATINGS):
             raise ValueError(f"gating must be one of {', '.join(map(repr, GATINGS))}; got {kind!r}")
         kernel = self.gating_kernel
@@ -198,7 +159,7 @@ class LocalizedMKLClassifier(MKLClassifier):
         container, rows, kernels = super()._read(X, reset)
         gate_inputs.check_number(self.gating_kernel, len(kernels))
         source, what = self.gating_kernel, f"gating_kernel={self.gating_kernel!r}"
-        if vars(self)["gating"] == "linear":
+        if self.gating == "linear":
             source, what = Linear(view=self.gating_view), f'gating="linear" with gating_view={self.gating_view!r}'
         if isinstance(source, Kernel):
             rows = gate_inputs.rows_for(source, what, container, rows, kernels, square=reset)
@@ -213,21 +174,21 @@ class LocalizedMKLClassifier(MKLClassifier):
             return CombinedKernel([self.kernels_[int(self.gating_kernel)]])
         return CombinedKernel(self.kernels_)
 
-    def _spherical_gates(self, rows: dict, kernels: list[Kernel]) -> tuple[None, list[int]]:
-        """No gates yet (they are learned), and a gate column of its own for every kernel."""
-        base, of_kernel = super()._spherical_gates(rows, kernels)
-        self._base_gates = None
-        if base is not None:
-            ones = np.ones(len(base))
-            self._base_gates = np.stack([ones if b == NO_GATE else base[:, b] for b in of_kernel], axis=1)
-        return None, list(range(len(kernels)))
+    def _base_gates(self, rows: dict, kernels: list[Kernel]) -> np.ndarray | None:
+        """(n, M) gates of normalize="spherical", which learned ones are multiplied with; None when all are one."""
+        base, of_kernel = self._spherical_gates(rows, kernels)
+        if base is None:
+            return None
+        ones = np.ones(len(base))
+        return np.stack([ones if b == NO_GATE else base[:, b] for b in of_kernel], axis=1)
 
     def _train(self, rows: dict, kernels: list[Kernel], heads: list[Head]) -> None:
         for head in heads:
             head.max_rounds = SVM_ROUNDS
-        problem, working, _ = self._describe(rows, kernels, heads)
-        base_gates = vars(self).pop("_base_gates")
-        linear = vars(self)["gating"] == "linear"
+        base_gates = self._base_gates(rows, kernels)
+        # The gates are learned; every kernel has a column of its own.
+        problem, working, _ = self._describe(rows, kernels, heads, (None, list(range(len(kernels)))))
+        linear = self.gating == "linear"
         model = LinearScores(view_key(self.gating_view)) if linear else KernelScores(self._gate_kernel(), problem.n_rows)
         program = GatedDescent(
             heads=heads,
@@ -249,15 +210,12 @@ class LocalizedMKLClassifier(MKLClassifier):
 
     def _keep_model(self, found: list[Gating], rows: dict, base_gates: np.ndarray | None) -> None:
         """Every class has entries of its own: entry h * M + m is kernel m with the gate that class h learned for it."""
-        n_heads, n_kernels = len(found), len(self.kernels_)
-        self._keep([gating.result for gating in found], list(range(n_heads * n_kernels)))
-        own = self._effective_weights
-        self._effective_weights = np.zeros((n_heads, n_heads * n_kernels))
-        for h in range(n_heads):
-            self._effective_weights[h, h * n_kernels : (h + 1) * n_kernels] = own[h]
+        results = [gating.result for gating in found]
+        self._keep(results)
+        weights = block_diag(*effective_weights(results))
         gates = np.concatenate([gating.gates if base_gates is None else gating.gates * base_gates for gating in found], axis=1)
         self._spherical = base_gates is not None
-        self._keep_support(rows, gates)
+        self._expand(weights, rows, gates, list(range(weights.shape[1])))
         self.n_iter_ = max(gating.steps for gating in found)
         self.converged_ = self.converged_ and all(gating.settled for gating in found)
 
@@ -266,7 +224,7 @@ class LocalizedMKLClassifier(MKLClassifier):
         coefficients = np.stack([gating.parameters[0].T for gating in found])
         intercepts = np.stack([gating.parameters[1] for gating in found])
         self.gating_intercept_ = intercepts[0] if single else intercepts
-        if vars(self)["gating"] == "linear":
+        if self.gating == "linear":
             self.gating_coef_ = coefficients[0] if single else coefficients
             return
         self.gating_support_ = np.flatnonzero(np.any(coefficients != 0, axis=(0, 1)))
@@ -286,35 +244,37 @@ class LocalizedMKLClassifier(MKLClassifier):
 
     # -- new examples -------------------------------------------------------------------------------------------------
 
-    def _gating(self, X: Any) -> np.ndarray:
+    def gates(self, X: Any) -> np.ndarray:
+        """Which kernels count for n examples: (n, M) for two classes, else (n, n_classes, M); not negative, one in sum over the kernels.
+
+        Ready-made matrices whose space the gates live in must have the columns of all training rows.
+        """
         check_is_fitted(self, "dual_coef_")
         _, rows, _ = self._read(X, reset=False)
-        gates = self._gates(rows)
+        gates = self._gates_of(rows)
         return gates[:, 0] if gates.shape[1] == 1 else gates
 
-    def _gates(self, rows: dict) -> np.ndarray:
+    def _gates_of(self, rows: dict) -> np.ndarray:
         """(n, n_heads, M) gates of rows by view key."""
         intercepts = np.atleast_2d(self.gating_intercept_)
         n_heads, n_kernels = intercepts.shape
-        if vars(self)["gating"] == "linear":
+        if self.gating == "linear":
             vectors = rows[view_key(self.gating_view)]
             coefficients = self.gating_coef_.reshape(n_heads * n_kernels, -1)
             scores = vectors @ coefficients.T if sp.issparse(vectors) else np.asarray(vectors, np.float64) @ coefficients.T
         else:
             kernel = self._gate_kernel()
-            gate_inputs.check_columns(kernel.views, rows, self._n_train, "gates")
+            gate_inputs.check_columns(kernel.views, rows, self.expansion_.n_train, "gates")
             columns = kernel.columns(self._gating_rows, self.gating_support_)
             coefficients = self.gating_dual_coef_.reshape(n_heads * n_kernels, -1)
             scores = columns.products({view: rows[view] for view in kernel.views}, coefficients.T)
         scores = np.asarray(scores).reshape(-1, n_heads, n_kernels) + intercepts
         return softmax(scores.reshape(-1, n_kernels)).reshape(scores.shape)
 
-    def _rows_to_predict(self, X: Any, copy: bool = True) -> tuple[list[Kernel], dict, np.ndarray]:
+    def _rows_to_predict(self, X: Any, copy: bool = True) -> tuple[dict, np.ndarray]:
         _, rows, kernels = self._read(X, reset=False)
-        gates = self._gates(rows)
-        for key in [key for key, array in rows.items() if getattr(array, "ndim", 2) == 3]:
-            rows[key] = self._support_columns(rows[key], self._stack_depths[key], copy)
-        n_heads = gates.shape[1]
+        gates = self._gates_of(rows)
+        rows = self.expansion_.with_support_columns(rows, copy)
         if self._spherical:
-            gates = gates * np.stack([gate_of_diagonal(_diagonal(kernel, rows)) for kernel in kernels], axis=1)[:, None]
-        return kernels * n_heads, rows, gates.reshape(len(gates), -1)
+            gates = gates * row_gates(kernels, rows)[:, None]
+        return rows, gates.reshape(len(gates), -1)

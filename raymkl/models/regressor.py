@@ -14,7 +14,7 @@ from ..optim.norms import LpNorm
 from .base import BaseMKL, _number
 
 
-class MKLRegressor(RegressorMixin, BaseMKL):
+class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
     """Support vector regression over a learned combination of kernels.
 
         min_{w,b}  1/2 ||w||_{2,p}^2 + sum_i C_i max(0, |y_i - f(x_i)| - epsilon),    f(x) = sum_m <w_m, phi_m(x)> + b
@@ -37,7 +37,8 @@ class MKLRegressor(RegressorMixin, BaseMKL):
     ----------
     kernel_weights_ : (M,). support_ : (n_support,) training rows outside or on the edge of the tube.
     dual_coef_ : (1, n_support) signed dual variables. intercept_ : (1,).
-    duality_gap_, primal_objective_, dual_objective_ : float. n_iter_, converged_, history_, kernels_, n_features_in_.
+    duality_gap_, primal_objective_, dual_objective_ : float. n_iter_, converged_, history_, kernels_, n_features_in_,
+        engine_used_, expansion_ : as for `MKLClassifier`.
 
     Examples
     --------
@@ -86,12 +87,6 @@ class MKLRegressor(RegressorMixin, BaseMKL):
         self.random_state = random_state
         self.verbose = verbose
 
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.input_tags.pairwise = isinstance(self.kernels, str) and self.kernels == "precomputed"
-        return tags
-
     def _check_params(self) -> None:
         super()._check_params()
         _number("epsilon", self.epsilon, 0.0)
@@ -133,7 +128,7 @@ class MKLRegressor(RegressorMixin, BaseMKL):
             max_rounds=self.max_iter,
         )
 
-    # What a search may change without new kernel blocks.
+    _can_fold = True
     _head_params = frozenset({"C", "p", "epsilon", "solver", "theta_step", "tol", "max_iter"})
 
     def _fold(self, y: np.ndarray, sample_weight: np.ndarray | None, train: np.ndarray) -> tuple[list[Head], Any]:
@@ -160,7 +155,7 @@ class MKLRegressor(RegressorMixin, BaseMKL):
 
     def _start(self, n: int, n_kernels: int) -> tuple[np.ndarray, np.ndarray] | None:
         """Solution of the last fit to continue from, if it fits."""
-        if not self.warm_start or not hasattr(self, "dual_coef_") or self._n_train != n or len(self.kernel_weights_) != n_kernels:
+        if not self.warm_start or not hasattr(self, "dual_coef_") or self.expansion_.n_train != n or len(self.kernel_weights_) != n_kernels:
             return None
         a = np.zeros(n)
         a[self.support_] = self.dual_coef_[0]
@@ -170,17 +165,6 @@ class MKLRegressor(RegressorMixin, BaseMKL):
         """f(x), (n,)."""
         check_is_fitted(self, "dual_coef_")
         return self._decision(X)[:, 0]
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Coefficient of determination of the predictions; y as for `fit`."""
-        X, y = self._open(X, y)
-        return super().score(X, y, sample_weight)
-
-    def save(self, path: Any) -> None:
-        """Write the fitted model to an Arrow file (see `raymkl.load`)."""
-        from ..io import save
-
-        save(self, path)
 
 
 def _center(y: np.ndarray, weights: np.ndarray) -> float:

@@ -24,7 +24,7 @@ from .checkpoints import redirected
 
 def knows_heads(estimator: Any) -> bool:
     """Whether this kind of estimator can state its folds as heads."""
-    return isinstance(estimator, BaseMKL) and hasattr(estimator, "_fold")
+    return isinstance(estimator, BaseMKL) and estimator._can_fold
 
 
 def learns_by_heads(estimator: Any, setting: dict | None = None) -> bool:

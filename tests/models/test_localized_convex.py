@@ -191,7 +191,7 @@ def test_ray_gives_the_local_model():
     local, remote = (model(tol=1e-6, engine=e, ray_params=params, normalize="multiplicative").fit(X, Y) for e in ("local", "ray"))
     np.testing.assert_allclose(remote.membership(T), local.membership(T), atol=1e-9)
     assert apart(remote.decision_function(T), local.decision_function(T)) < 1e-3
-    assert remote._engine_used == "ray"
+    assert remote.engine_used_ == "ray"
 
 
 @pytest.mark.parametrize("more", [{}, {"evenness": "hard"}, {"normalize": "spherical"}, {"gating_kernel": Polynomial(2)}])

@@ -157,7 +157,7 @@ def test_what_is_kept(folder, tmp_path):
     """Rows of support vectors and nothing else; the model needs no file any more."""
     fitted = model(kernels=[RBF(gamma=0.01)], C=0.5).fit(folder / "train.parquet", "label")
     assert len(fitted.support_) < N
-    np.testing.assert_array_equal(fitted._support_rows[None], X[fitted.support_])
+    np.testing.assert_array_equal(fitted.expansion_.support_rows[None], X[fitted.support_])
     assert b"parquet" not in pickle.dumps(fitted)
     fitted.save(tmp_path / "model")
     loaded = raymkl.load(tmp_path / "model")

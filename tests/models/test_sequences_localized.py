@@ -64,11 +64,11 @@ def test_gates_live_in_the_space_of_string_kernels(gating_kernel):
     X, y = problem()
     X, y, Z = X[:60], y[:60], X[60:]
     model = gates(gating_kernel=gating_kernel).fit(X, y)
-    eta = model.gating(Z)
+    eta = model.gates(Z)
     assert eta.shape == (30, len(BANK)) and (eta >= 0).all()
     np.testing.assert_allclose(eta.sum(axis=1), 1.0)
     # The decision is that of an SVM whose kernel is gated, by the definition.
-    own = model.gating(X)
+    own = model.gates(X)
     K = np.einsum("im,ijm,jm->ij", eta, stack(BANK, Z, X), own)[:, model.support_]
     np.testing.assert_allclose(K @ model.dual_coef_[0] + model.intercept_, model.decision_function(Z), atol=1e-8)
 
@@ -77,7 +77,7 @@ def test_gates_of_strings_are_gates_of_their_matrices():
     X, y = problem(60)
     one, other = gates(tol=1e-3, max_iter=5).fit(X, y), gates("precomputed", tol=1e-3, max_iter=5).fit(stack(BANK, X), y)
     np.testing.assert_allclose(one.primal_objective_, other.primal_objective_, rtol=1e-2)
-    np.testing.assert_allclose(one.gating(X), other.gating(stack(BANK, X)), atol=0.02)
+    np.testing.assert_allclose(one.gates(X), other.gates(stack(BANK, X)), atol=0.02)
 
 
 def test_linear_gates_need_vectors():

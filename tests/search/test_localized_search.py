@@ -60,7 +60,7 @@ def test_all_that_a_convex_localized_model_has_to_choose():
 def test_a_gating_model(gating):
     ours, theirs = both(LocalizedMKLClassifier(**GATED, gating=gating), {"C": [0.3, 3.0]}, X, Y, scoring=margin)
     assert_equal(ours, theirs)
-    np.testing.assert_array_equal(ours.best_estimator_.gating(X), theirs.best_estimator_.gating(X))
+    np.testing.assert_array_equal(ours.best_estimator_.gates(X), theirs.best_estimator_.gates(X))
 
 
 def test_gating_as_a_searched_parameter():

@@ -10,6 +10,7 @@ import numpy as np
 from ... import diagnostics
 from ...data.rows import take
 from ...data.views import n_rows
+from ...models.base import rows_and_gates
 from .charts import Markup, bars, curves, escape, figure, heat_map, number, scatter, table
 from .facts import Facts
 
@@ -113,20 +114,19 @@ def bound(facts: Facts) -> str:
 
 
 def contributions(facts: Facts) -> str:
-    model = facts.model
+    model, expansion = facts.model, facts.model.expansion_
     if facts.X is None and facts.over_matrices:
         return '<p class="soft">Give X to see what each kernel contributes to the decisions about it.</p>'
     if facts.X is None:
-        rows, gates = model._support_rows, model._support_gates
+        rows, gates = expansion.support_rows, expansion.support_gates
     else:
-        _, rows, gates = model._rows_to_predict(facts.X)
+        rows, gates = rows_and_gates(model, facts.X)
     n = next(iter(rows.values())).shape[0]
     if n == 0:
         return '<p class="soft">The model holds no support vectors.</p>'
     affordable = int(AFFORDABLE / max(facts.n_support * facts.n_kernels, 1))
     chosen = np.unique(np.linspace(0, n - 1, min(n, max(EXAMPLES, min(affordable, MOST_EXAMPLES)))).astype(int))
-    parts = model._kernel_parts(take(rows, chosen), None if gates is None else gates[chosen])
-    parts = parts[:, None] if parts.ndim == 2 else parts
+    parts = expansion.contributions(take(rows, chosen), None if gates is None else gates[chosen])
     values = parts.sum(axis=2) + model.intercept_
     mean = np.abs(parts).mean(axis=(0, 1))
     order = np.argsort(-mean, kind="stable")[:30]

@@ -27,7 +27,7 @@ class Facts:
         self.heads = head_names(model)
         self.n_kernels = self.weights.shape[1]
         self.n_support = len(model.support_)
-        self.n_train = int(getattr(model, "_n_train", self.n_support))
+        self.n_train = int(model.expansion_.n_train)
         self.classes = list(getattr(model, "classes_", []))
         self.history = list(getattr(model, "history_", []))
         self.regression = is_regressor(model)
@@ -66,7 +66,7 @@ class Facts:
 
     @property
     def engine(self) -> str:
-        return str(getattr(self.model, "_engine_used", getattr(self.model, "engine", "unknown")))
+        return str(getattr(self.model, "engine_used_", getattr(self.model, "engine", "unknown")))
 
     @property
     def decision(self) -> np.ndarray:

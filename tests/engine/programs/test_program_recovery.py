@@ -74,7 +74,7 @@ class Runs:
         self.monkeypatch.setattr(train_module, "_train_here", train_here)
         fitted = model.fit(data, y)
         f = fitted.decision_function(new) if hasattr(fitted, "decision_function") else fitted.predict(new)
-        return fitted, f, fitted.membership(new) if hasattr(fitted, "membership") else fitted.gating(new)
+        return fitted, f, fitted.membership(new) if hasattr(fitted, "membership") else fitted.gates(new)
 
     def undisturbed(self, name):
         if name not in self.calm:

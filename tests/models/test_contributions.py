@@ -11,7 +11,7 @@ from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError
 
 from raymkl import MKLClassifier, kernels, load
-from raymkl.models import explain
+from raymkl.models import expansion
 from tests.reference import gram, noisy_problem, normalised
 
 BANK = [*kernels.rbf([0.05, 0.5]), kernels.Linear(), kernels.Polynomial(degree=2, coef0=1.0), kernels.Linear() * kernels.RBF(gamma=0.1)]
@@ -111,7 +111,7 @@ def test_kernels_without_weight_bring_nothing():
 def test_small_blocks_change_nothing(monkeypatch):
     model, X = fitted(normalize="spherical")
     whole = model.contributions(X)
-    monkeypatch.setattr(explain, "BLOCK_BYTES", 8 * len(model.support_) * 7)  # blocks of seven rows
+    monkeypatch.setattr(expansion, "BLOCK_BYTES", 8 * len(model.support_) * 7)  # blocks of seven rows
     np.testing.assert_allclose(model.contributions(X), whole, atol=1e-12)
 
 
@@ -120,7 +120,7 @@ def test_memory_is_bounded_by_blocks(monkeypatch):
     model, X = fitted()
     real = type(BANK[0]).profile
     monkeypatch.setattr(type(BANK[0]), "profile", lambda self, t: seen.append(t.shape[0]) or real(self, t))
-    monkeypatch.setattr(explain, "BLOCK_BYTES", 8 * len(model.support_) * 10)
+    monkeypatch.setattr(expansion, "BLOCK_BYTES", 8 * len(model.support_) * 10)
     model.contributions(np.tile(X, (5, 1)))
     assert seen and max(seen) <= 10
 

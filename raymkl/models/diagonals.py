@@ -1,0 +1,56 @@
+"""k(x, x) of rows, and the gates that make kernels spherical.
+
+    k(x, z) / sqrt(k(x, x) k(z, z)) = gate(x) k(x, z) gate(z),      gate(x) = 1 / sqrt(k(x, x))
+
+Rows that stay in their source were measured when they were looked at (see `sources`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ..kernels.base import Kernel
+from ..kernels.normalize import gate_of_diagonal
+from ..kernels.pairs.families import NO_GATE, group
+from . import sources
+
+
+def spherical_gates(kernels: Sequence[Kernel], rows: Mapping) -> tuple[np.ndarray | None, list[int]]:
+    """Gates (n, J) and the gate of every kernel; kernels whose gate is one for all rows have none. None without any gate."""
+    columns, gate_of_kernel = [], []
+    for diagonal in diagonals(kernels, rows):
+        gate = gate_of_diagonal(diagonal)
+        if np.all(gate == 1.0):
+            gate_of_kernel.append(NO_GATE)
+        else:
+            gate_of_kernel.append(len(columns))
+            columns.append(gate)
+    return (np.stack(columns, axis=1) if columns else None), gate_of_kernel
+
+
+def diagonals(kernels: Sequence[Kernel], rows: Mapping) -> list[np.ndarray]:
+    """k(x, x), (n,), of every kernel from rows by view key; what kernels share is computed once."""
+    known = [sources.known_diagonal(kernel, rows) for kernel in kernels]
+    if kernels and all(diagonal is not None for diagonal in known):
+        return known
+    found: dict[int, np.ndarray] = {}
+    for family in group(kernels, join=True):
+        t = family.statistic.diagonal(family.statistic.prepare(rows))
+        found.update({member: np.asarray(family.values(i, t), np.float64) for i, member in enumerate(family.members)})
+    return [found[member] for member in range(len(kernels))]
+
+
+def row_gates(kernels: Sequence[Kernel], rows: Mapping) -> np.ndarray | None:
+    """(n, kernels) gates of new rows, one column per kernel whatever it holds; None without kernels."""
+    return np.stack([gate_of_diagonal(diagonal) for diagonal in diagonals(kernels, rows)], axis=1) if kernels else None
+
+
+def largest_diagonal(kernel: Kernel, rows: Mapping) -> float:
+    """max over rows of |k(x, x)|."""
+    known = sources.known_largest(kernel, rows)
+    if known is not None:
+        return known
+    statistic = kernel.statistic()
+    return float(np.abs(np.asarray(kernel.profile(statistic.diagonal(statistic.prepare(rows))), np.float64)).max())
