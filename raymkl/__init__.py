@@ -13,8 +13,8 @@ if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` below is what 
     from . import plot as plot
     from . import search as search
     from .engine.params import RayParams as RayParams
-    from .inspection.report.page import report as report
     from .engine.session import Session as Session
+    from .inspection.report.page import report as report
     from .io import load as load
     from .models.classifier import MKLClassifier as MKLClassifier
     from .models.localized_convex import ConvexLocalizedMKLClassifier as ConvexLocalizedMKLClassifier

@@ -18,19 +18,10 @@ class Home:
 
     def __init__(self, session: Any):
         self.session, self.lock = session, threading.Lock()
-        self.readings: dict[Hashable, PlacedRows] = {}
         self.names: dict[Hashable, str] = {}
         self.placements: dict[Hashable, Any] = {}
         self.kept: dict[Hashable, dict[int, dict]] = {}
         self.standing: dict[Hashable, StandingCaches] = {}
-
-    def reading(self, rows: Mapping) -> PlacedRows:
-        """Rows as they were read for a fit; the same arrays for all fits that read the same views."""
-        key = tuple(rows)
-        with self.lock:
-            if key not in self.readings:
-                self.readings[key] = PlacedRows(rows, self)
-            return self.readings[key]
 
     def name_of(self, rows: Mapping) -> str:
         """What the actors of a session know these rows by."""
@@ -54,7 +45,7 @@ class Home:
     def leave(self) -> None:
         """Let go of everything."""
         with self.lock:
-            for part in (self.readings, self.names, self.placements, self.kept, self.standing):
+            for part in (self.names, self.placements, self.kept, self.standing):
                 part.clear()
 
 

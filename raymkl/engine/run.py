@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from .events import Outcome
 from .faults.checkpoint import Checkpoints, identity_of
 from .faults.policy import ShardFailure
-from .events import Outcome
 from .faults.recovery import check_state, final_state, results_of, state_of
 from .opening import opened
 from .params import RayParams

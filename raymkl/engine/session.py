@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -146,6 +147,14 @@ class SessionRows:
             return {view: _safe_indexing(part, index) for view, part in self.X.items()}
         return _safe_indexing(self.X, index)
 
+    def holding(self, X: Any) -> SessionRows:
+        """The same rows in another container."""
+        if X is self.X:
+            return self
+        other = copy(self)
+        other.X = X
+        return other
+
     @property
     def session(self) -> Session:
         return self.home.session
@@ -182,6 +191,13 @@ def session_of(engine: Any, rows: Any) -> Session | None:
     if engine not in ("auto", home.session.kind):
         raise ValueError(f"X was put into {home.session!r}, and engine={engine!r} runs elsewhere; give engine=session or engine='auto'")
     return home.session
+
+
+def session_and_rows(engine: Any, X: Any) -> tuple[Session | None, Any]:
+    """The session of an engine and of rows that may have been put, and the rows themselves."""
+    if not isinstance(X, SessionRows):
+        return session_of(engine, None), X
+    return session_of(engine, X), X.X
 
 
 def check_engine(engine: Any) -> None:

@@ -16,8 +16,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..data.views import is_sparse, view_of
 from ..engine import Head, Problem, RayParams
+from ..engine.placed import PlacedRows
 from ..engine.progress import Progress
-from ..engine.run import ENGINES, train
+from ..engine.run import train
+from ..engine.session import SessionRows, check_engine
 from ..kernels.base import Kernel, Scaled
 from ..kernels.defaults import SCALE_DEPENDENT, default_bank, scales_apart
 from ..kernels.formulas import Linear, Precomputed
@@ -81,12 +83,12 @@ class BaseMKL:
             ("solver", SOLVERS),
             ("theta_step", THETA_STEPS),
             ("normalize", KINDS),
-            ("engine", ENGINES),
             ("dtype", DTYPES),
         ):
             value = getattr(self, name)
             if not any(value is option or value == option for option in known):
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}; got {value!r}")
+        check_engine(self.engine)
         if self.theta_step == "cutting_plane" and self.p > 2:
             raise ValueError(f'theta_step="cutting_plane" needs p in [1, 2], got p={self.p!r}; use theta_step="auto"')
         if not isinstance(getattr(self, "shared_weights", False), bool | np.bool_):
@@ -119,12 +121,22 @@ class BaseMKL:
 
     def _open(self, X: Any, y: Any = None) -> tuple[Any, Any]:
         """X and y; a path or Dataset becomes a source of rows (a path of ready-made kernels is a kernel store), a label column labels."""
+        if isinstance(X, SessionRows):
+            X.check_open()
+            inner, y = self._open(X.X, y)
+            return X.holding(inner), y
         precomputed = isinstance(self.kernels, str) and self.kernels == "precomputed"
         return (X, y) if precomputed else sources.opened(X, y)
 
     def _read(self, X: Any, reset: bool) -> tuple[Any, dict, list[Kernel]]:
-        """Container, rows by view key, and kernels; all checks of X that need no y."""
+        """Container, rows by view key, and kernels; all checks of X that need no y. Rows that were put into a session know their home."""
         X, _ = self._open(X)
+        if not isinstance(X, SessionRows):
+            return self._read_rows(X, reset)
+        container, rows, kernels = self._read_rows(X.X, reset)
+        return container, PlacedRows(rows, X.home) if reset else rows, kernels
+
+    def _read_rows(self, X: Any, reset: bool) -> tuple[Any, dict, list[Kernel]]:
         if isinstance(X, sources.SourceInput) and not reset:
             X = sources.whole_to_predict(self, X)
         if isinstance(self.kernels, str) and self.kernels == "precomputed":
@@ -210,7 +222,7 @@ class BaseMKL:
             depths={key: array.shape[2] for key, array in rows.items() if getattr(array, "ndim", 2) == 3},
         )
         problem.cells = cell_dtypes(families, rows, problem.dtype_of)
-        return problem, dict(rows), gate_of_entry
+        return problem, rows, gate_of_entry
 
     def _train(self, rows: dict, kernels: list[Kernel], heads: list[Head]) -> None:
         """Hand the problem to the engine and keep what it learned."""
@@ -285,6 +297,7 @@ class BaseMKL:
     def _decision(self, X: Any) -> np.ndarray:
         """(n, n_heads) decision values."""
         X, _ = self._open(X)
+        X = X.X if isinstance(X, SessionRows) else X
         if isinstance(X, sources.SourceInput):
             return np.concatenate([self._decision(batch) for batch in sources.batches_to_predict(self, X)])
         rows, gates = self._rows_to_predict(X, copy=False)

@@ -61,8 +61,8 @@ class ClusteredMixin:
             raise ValueError(f"tau must be a number >= 0 (inf for hard clusters) or None to find it from evenness, got {self.tau!r}")
         gate_inputs.check_choice(self.gating_kernel, optional=False)
 
-    def _read(self, X: Any, reset: bool) -> tuple[Any, dict, list[Kernel]]:
-        container, rows, kernels = super()._read(X, reset)
+    def _read_rows(self, X: Any, reset: bool) -> tuple[Any, dict, list[Kernel]]:
+        container, rows, kernels = super()._read_rows(X, reset)
         gate_inputs.check_number(self.gating_kernel, len(kernels))
         if isinstance(self.gating_kernel, Kernel):
             rows = gate_inputs.rows_for(self.gating_kernel, f"gating_kernel={self.gating_kernel!r}", container, rows, kernels, square=reset)

@@ -155,8 +155,8 @@ class LocalizedMKLClassifier(MKLClassifier):
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    def _read(self, X: Any, reset: bool) -> tuple[Any, dict, list[Kernel]]:
-        container, rows, kernels = super()._read(X, reset)
+    def _read_rows(self, X: Any, reset: bool) -> tuple[Any, dict, list[Kernel]]:
+        container, rows, kernels = super()._read_rows(X, reset)
         gate_inputs.check_number(self.gating_kernel, len(kernels))
         source, what = self.gating_kernel, f"gating_kernel={self.gating_kernel!r}"
         if self.gating == "linear":

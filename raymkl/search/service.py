@@ -11,15 +11,16 @@ import threading
 import time
 from collections import deque
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 
 from ..engine.faults.policy import FailurePolicy
+from ..engine.opening import opened
+from ..engine.params import RayParams
 from ..engine.pools.local import LocalPool
-from ..engine.rounds.coordinator import Coordinator
 from .folds import Folds, blocks_key, learns_by_heads, of_heads, template_of
 
 # Reports a trial may be behind before its heads pause.
@@ -49,8 +50,9 @@ class _Trial:
 class _Room:
     """One set of kernel blocks with its coordinator."""
 
-    def __init__(self, folds: Folds, trial_heads: list, threads: int):
-        self.folds, self.groups = folds, 0
+    def __init__(self, folds: Folds, trial_heads: list, threads: int, place: Any = None):
+        """place : of the shard actors of a session, or None."""
+        self.folds, self.groups, self.place = folds, 0, place
         with ExitStack() as stack:  # nothing is left when something fails here
             self._open(stack, trial_heads, threads)
             self.stack = stack.pop_all()
@@ -60,27 +62,32 @@ class _Room:
         problem, rows = folds.problem(trial_heads)
         params = template.ray_params
         budget = None if params is None else params.memory_per_shard
-        if template.engine == "ray":
-            import ray
-
-            from ..engine.params import RayParams
-            from ..engine.pools.ray_pool import RayPool
-            from ..engine.pools.ray_shards import choose_shards, shard_actors
-
-            params = params or RayParams()
-            if params.num_shards is None:  # something is left to the trials
-                left = int((ray.cluster_resources().get("CPU", 1.0) - 0.5) / params.cpus_per_shard)
-                params = replace(params, num_shards=max(1, min(left, choose_shards(problem.n_rows, params))))
-            pool = RayPool(stack.enter_context(shard_actors(rows, problem, params)), params)
+        if template.engine == "ray" or self.place is not None:
+            pool: Any = self._pool_on_ray(stack, rows, problem, params or RayParams())
         else:
             pool = LocalPool(rows, problem, threads)
-        stack.callback(pool.close)
         self.problem = problem
         policy = FailurePolicy(0 if params is None else params.max_shard_failures)
-        self.coordinator = Coordinator(pool, problem, budget, threads=threads, policy=policy)
-        self.coordinator.load()
-        stack.callback(self.coordinator.close)
+        self.coordinator = stack.enter_context(opened(pool, problem, budget, policy, threads))
         self.coordinator.open(max(64, len(trial_heads)), max(len(trial_heads), 1))
+
+    def _pool_on_ray(self, stack: ExitStack, rows: dict, problem: Any, params: RayParams) -> Any:
+        """Shard actors: those of a session, or of this room alone."""
+        import ray
+
+        from ..engine.pools.ray_pool import RayPool
+        from ..engine.pools.ray_shards import ShardActors, choose_shards, placed, shard_actors
+
+        place = self.place
+        if place is None:
+            count = params.num_shards
+            if count is None:  # something is left to the trials
+                left = int((ray.cluster_resources().get("CPU", 1.0) - 0.5) / params.cpus_per_shard)
+                count = max(1, min(left, choose_shards(problem.n_rows, params)))
+            place = stack.enter_context(shard_actors(count, params))
+        shards = ShardActors(place)
+        stack.callback(shards.close)
+        return RayPool(shards, placed(rows, problem, len(place.actors)), params)
 
     def serves(self, heads: list) -> bool:
         """Whether the statistics are precise enough for heads of these bounds (a large C may ask for float64, see models.base)."""
@@ -100,8 +107,19 @@ class _Room:
 class SearchService:
     """Trains the heads of all trials; see the module. All methods may be called from several threads at once."""
 
-    def __init__(self, estimator: Any, X: Any, y: Any, splits: list, scorer: Any, sample_weight: Any = None, threads: int = 1):
-        self.estimator, self.scorer, self.threads = estimator, scorer, threads
+    def __init__(
+        self,
+        estimator: Any,
+        X: Any,
+        y: Any,
+        splits: list,
+        scorer: Any,
+        sample_weight: Any = None,
+        threads: int = 1,
+        place: Any = None,
+    ):
+        """place : of the shard actors of a session that the work is done in, or None."""
+        self.estimator, self.scorer, self.threads, self.place = estimator, scorer, threads, place
         self.data = (X, y, splits, sample_weight)
         self.changed = threading.Condition()
         self.trials: dict[str, _Trial] = {}
@@ -118,7 +136,7 @@ class SearchService:
         X, y, splits, sample_weight = self.data
         folds = Folds(template_of(self.estimator, {}), X, y, splits, sample_weight)
         C = float(self.estimator.C)
-        room = _Room(folds, [head for fold in range(len(splits)) for head in folds.heads({}, fold, (C,))[0]], self.threads)
+        room = _Room(folds, [head for fold in range(len(splits)) for head in folds.heads({}, fold, (C,))[0]], self.threads, self.place)
         with self.changed:
             self.rooms[blocks_key(self.estimator, {}), room.problem.wide] = room
 
@@ -242,7 +260,7 @@ class SearchService:
         room = next((room for room in rooms if room.serves(everyone)), None)
         if room is None:
             self._close_idle_rooms()
-            room = _Room(folds, everyone, self.threads)
+            room = _Room(folds, everyone, self.threads, self.place)
             with self.changed:
                 self.rooms[key, room.problem.wide] = room
         parties = []

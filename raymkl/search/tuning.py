@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.base import clone, is_classifier
 
 from ..engine.params import RayParams
+from ..engine.session import session_and_rows
 from ..metrics import scorer as scorer_of
 from ..models.sources import loaded
 from .folds import FoldByFold, Folds, are_masks, learns_by_heads, splits_of
@@ -112,10 +113,12 @@ def _start_service(estimator: Any, X: Any, y: Any, splits: list, scorer: Any, sa
 
     from .service import SearchService
 
-    params = estimator.ray_params or RayParams()
+    session, X = session_and_rows(estimator.engine, X)
+    place = None if session is None or session.kind == "local" else session.actors().place
+    params = estimator.ray_params or (RayParams() if place is None else place.params)
     there = ray.cluster_resources().get("CPU", 1.0)
     threads = max(1, int(params.cpus_per_shard * (params.num_shards or 1)))
-    on_shards = estimator.engine == "ray"
+    on_shards = place is not None or estimator.engine == "ray"
     if on_shards and threads + CPUS_PER_TRIAL > there:
         raise ValueError(
             f"{params.num_shards or 1} shards of {params.cpus_per_shard:g} CPU leave nothing of the {there:g} CPUs of the Ray cluster to "
@@ -126,7 +129,7 @@ def _start_service(estimator: Any, X: Any, y: Any, splits: list, scorer: Any, sa
     service = (
         ray.remote(_ServiceActor)
         .options(num_cpus=cpus, max_concurrency=1000, max_restarts=0)
-        .remote(SearchService, clone(estimator), ray.put((X, y)), splits, scorer, sample_weight, threads)
+        .remote(SearchService, clone(estimator), ray.put((X, y)), splits, scorer, sample_weight, threads, place)
     )
     if on_shards:  # they take their place before the trials do
         try:
@@ -143,8 +146,8 @@ def _start_service(estimator: Any, X: Any, y: Any, splits: list, scorer: Any, sa
 class _ServiceActor:
     """The actor around `SearchService`."""
 
-    def __init__(self, kind: type, estimator: Any, data: tuple, splits: list, scorer: Any, sample_weight: Any, threads: int):
-        self.service = kind(estimator, *data, splits, scorer, sample_weight, threads)
+    def __init__(self, kind: type, estimator: Any, data: tuple, splits: list, scorer: Any, sample_weight: Any, threads: int, place: Any):
+        self.service = kind(estimator, *data, splits, scorer, sample_weight, threads, place)
 
     def prepare(self) -> None:
         self.service.prepare()
