@@ -226,6 +226,37 @@ def rewritten(source, target, change):
         writer.write_table(table)
 
 
+def older(head):
+    """A description as versions before `Expansion` wrote it."""
+    attributes = head["attributes"]
+    attributes["_engine_used"] = attributes.pop("engine_used_")
+    if set(attributes["_gate_of_entry"]) == {-1}:
+        attributes["_gate_of_entry"] = None
+    if not attributes["_stack_depths"]["dict"]:
+        del attributes["_stack_depths"]  # as the oldest did
+
+
+@pytest.mark.parametrize("name", ["dense", "sparse", "precomputed", "matrix and vectors", "several classes", "spherical"])
+def test_older_files_are_read(name, fitted, tmp_path):
+    model, test = fitted(name), CASES[name][1]
+    model.save(tmp_path / "new")
+    rewritten(tmp_path / "new", tmp_path / "old", older)
+    again = raymkl.load(tmp_path / "old")
+    np.testing.assert_array_equal(again.decision_function(test), model.decision_function(test))
+    np.testing.assert_array_equal(again.contributions(test), model.contributions(test))
+    assert set(vars(again)) == set(vars(model)) and again.engine_used_ == "local"
+    assert again.expansion_.gate_of_entry == model.expansion_.gate_of_entry
+
+
+def test_parts_of_the_expansion_are_written_under_the_names_they_always_had(fitted, tmp_path):
+    """So that versions before `Expansion` read new files."""
+    fitted("spherical").save(tmp_path / "m")
+    with pa.memory_map(str(tmp_path / "m")) as source:
+        attributes = json.loads(pa.ipc.open_file(source).schema.metadata[b"raymkl"])["attributes"]
+    names = {"_effective_weights", "_gate_of_entry", "_support_rows", "_support_gates", "_n_train", "_stack_depths"}
+    assert names | {"kernels_", "dual_coef_", "support_"} <= set(attributes) and "expansion_" not in attributes
+
+
 def test_a_missing_file(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere"):
         raymkl.load(tmp_path / "nowhere")

@@ -71,6 +71,23 @@ def test_a_wrong_arrow_is_seen(tmp_path, monkeypatch, place, line, wrong):
     assert list(mistakes(place.split("/")[0], path)) == ([] if wrong is None else [wrong])
 
 
+# Names under which fitted models go about in the rooms that look at them.
+MODELS = {"model", "fitted", "estimator"}
+LOOKERS = [ROOT / "inspection", ROOT / "cli", *(ROOT / f"{name}.py" for name in PUBLIC)]
+
+
+def test_fitted_models_are_read_through_public_attributes():
+    """What predictions are made of is `expansion_`; nothing else of a model's inside is looked at from outside."""
+    found = []
+    for path in (file for place in LOOKERS for file in ([place] if place.suffix else sorted(place.rglob("*.py")))):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
+                owner = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", None)
+                if owner in MODELS:
+                    found.append(f"{path.relative_to(ROOT)}:{node.lineno} {owner}.{node.attr}")
+    assert found == []
+
+
 def test_no_room_is_crowded():
     rooms = [ROOT / room for room in FLOORS]
     rooms += [path for room in rooms for path in room.rglob("*") if path.is_dir() and path.name != "__pycache__"]
