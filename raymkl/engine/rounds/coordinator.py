@@ -33,8 +33,9 @@ from ..shard.threads import RowThreads
 from ..sizing import together
 from .blocks import WorkingBlocks
 from .crew import OpenPool
-from .head import NARROW_PATIENCE, PATIENCE, HeadSolver
+from .head import HeadSolver
 from .head_result import HeadResult, feasible, result_of
+from .head_state import NARROW_PATIENCE, PATIENCE
 from .head_summary import HeadSummary, Step
 from .leader import Leader
 
