@@ -20,26 +20,18 @@ a group leave decisions and weights to their `Leader`.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
-from ...optim.certificate import Certificate, certify, certify_held, intercept_candidates, intercept_from_residuals
-from ...optim.losses import slopes
-from ...optim.subproblem import solve
+from ...optim.certificate import Certificate, certify, certify_held, intercept_candidates
 from ...optim.weight_rules import CertifiedPoint, Led, WeightRule, rule_of
 from ..problem import Head
+from .ascent import POLISH_ROWS, POLISHED, STILL, Ascent, Box, Point
 from .blocks import WorkingBlock
-from .head_state import POLISH_ROWS, POLISHED, Box, Correction, Course, Found, Holding, Point, Seen, State, WorkingSet
+from .head_state import Correction, Course, Found, Holding, Seen, State, WorkingSet
 from .head_summary import HeadSummary, Step
 
-# Sub-problems are solved to this part of the current violation.
-INNER = 0.05
-# And to this part, if that solves the whole problem.
-WHOLE = 1e-3
-# Times that a working set of all rows is solved before the shards hear of it.
-MOST_REPEATS = 12
-# Violations below this part of the residuals' size are round-off: no dual variable can move.
-STILL = 1e-13
 # Rows leave the rounds once the gap is below the first number, if they are this many times the violation, and this part of the targets'
 # size, away from moving their dual variable.
 SETTLING = 0.3
@@ -62,13 +54,12 @@ class HeadSolver:
         size, new : rows of a working set, and how many of them may be new. round_off : (E,) error of a kernel value. patience : rounds
         without progress of the gap after which the head gives up.
         """
-        self.head, self.spread, self.round_off = head, spread, round_off
-        self.box = Box(head)
-        self.point = Point.start(head, len(spread))
+        self.head, self.box, self.point = head, Box(head), Point.start(head, len(spread))
         used = np.abs(spread).max(axis=1) > 0
         self.rule: WeightRule = Led(head.norm, used, head.tol)
         if head.group is None:
             self.rule = rule_of(head.norm, used, head.tol, self.theta, head.solver, head.theta_step)
+        self.ascent = Ascent(head, self.box, self.point, self.rule, spread, round_off)
         self.rows = WorkingSet(len(head.targets), size, new)
         self.course = Course(head, patience)
         self.seen = Seen()
@@ -104,9 +95,19 @@ class HeadSolver:
         return self.point.s
 
     @property
+    def spread(self) -> np.ndarray:
+        """(E, R) coefficients of the entries over all basis functions, normalisation included."""
+        return self.ascent.spread
+
+    @property
+    def round_off(self) -> np.ndarray:
+        """(E,) error of a kernel value."""
+        return self.ascent.round_off
+
+    @property
     def combination(self) -> np.ndarray:
         """(R,) weights of the basis functions in f."""
-        return self.spread.T @ self.point.theta
+        return self.ascent.combination
 
     @property
     def intercept(self) -> float:
@@ -206,7 +207,7 @@ class HeadSolver:
         self.course.rounds += 1
         self.stretch = 1.0
         if not self.held:
-            self.point.s = self._quadratic_terms(self.correction.applied(self.spread @ summary.quadratic))
+            self._take_quadratic_terms(self.correction.applied(self.spread @ summary.quadratic))
         self.seen = Seen.of(summary)
         self._certify(summary.losses, proved=False)
         if self.hold:
@@ -242,12 +243,17 @@ class HeadSolver:
     def _certified_point(self) -> CertifiedPoint:
         seen, point = self.seen, self.point
         still = seen.violation <= STILL * self.box.unit
-        return CertifiedPoint(point.theta, point.s, self._noise, seen.certificate, seen.dual_value, still, self._gram)
+        gram = partial(self.ascent.gram, seen.summary.gradients)
+        return CertifiedPoint(point.theta, point.s, self.ascent.noise, seen.certificate, seen.dual_value, still, gram)
+
+    def _take_quadratic_terms(self, s: np.ndarray) -> None:
+        # The way back may lead over rows that have no sums any more; a proof comes next.
+        self.point.s = self.ascent.quadratic_terms(s, lenient=self.going_back)
 
     def _certify(self, losses: np.ndarray, proved: bool) -> None:
         """The certificate of the present point from its losses (B,) at the candidates for b."""
         seen, point = self.seen, self.point
-        seen.losses, seen.dual_value = losses, self._dual_value()
+        seen.losses, seen.dual_value = losses, self.ascent.dual_value
         if self.held and not proved:
             certificate = certify_held(float(seen.summary.quadratic[0]), seen.dual_value, point.intercepts, losses)
         else:
@@ -259,40 +265,12 @@ class HeadSolver:
             certificate = replace(certificate, intercept=seen.middle)
         seen.certificate, point.intercept = certificate, certificate.intercept
 
-    def _dual_value(self) -> float:
-        """The part of the dual objective that is not the norm."""
-        return self.head.loss.dual_value(self.a, self.head.targets, self.box.bounds)
-
-    def _quadratic_terms(self, s: np.ndarray) -> np.ndarray:
-        """s (E,) = a'K_e a without what round-off made negative; clearly negative ones mean that a kernel is not positive semi-definite."""
-        allowed = 1e-3 * np.abs(s).max(initial=0.0) + 1e3 * self.round_off * float(self.a @ self.a)
-        bad = np.flatnonzero(s < -allowed)
-        if len(bad) and not self.going_back:  # the way back may lead over rows that have no sums any more; a proof comes next
-            raise ValueError(
-                f"kernel {bad[0]} is not positive semi-definite: the optimiser met a quadratic form of {s[bad[0]]:.6g}; "
-                "every kernel must be positive semi-definite on the training rows"
-            )
-        return np.maximum(s, 0.0)
-
-    @property
-    def _noise(self) -> np.ndarray:
-        """(E,) round-off of the quadratic terms."""
-        return self.round_off * float(self.a @ self.a)
-
-    def _gram(self) -> np.ndarray:
-        """(E, E) inner products of the kernels' parts of f on the rows that were reported, without their means (b makes up for them).
-
-        The quadratic terms count as much as all rows together: they must stay the same, too.
-        """
-        g = self.seen.summary.gradients - self.seen.summary.gradients.mean(axis=0)
-        gram = self.spread @ (g.T @ g) @ self.spread.T
-        return gram + np.outer(self.s, self.s) * (np.trace(gram) / max(float(self.s @ self.s), 1e-300))
-
     # -- proofs -------------------------------------------------------------------------------------------------------
 
     def take_proof(self, losses: np.ndarray, s: np.ndarray) -> None:
         """The accurate losses (B,) and quadratic terms (E,) of the present point. What the rounds were wrong about is corrected."""
-        self.correction.proved, self.point.s = s, self._quadratic_terms(s)
+        self.correction.proved = s
+        self._take_quadratic_terms(s)
         self._certify(losses, proved=True)
 
     def renew_weights(self) -> bool:
@@ -301,7 +279,7 @@ class HeadSolver:
             return False
         if self.certificate.weight_gap <= HELD_PART * self.head.tol * abs(self.certificate.primal):
             return False
-        self.point.theta = self.rule.caught_up(self.theta, self.s, self._noise)
+        self.point.theta = self.rule.caught_up(self.theta, self.s, self.ascent.noise)
         return True
 
     def settle(self) -> None:
@@ -330,24 +308,15 @@ class HeadSolver:
     # -- other problems -----------------------------------------------------------------------------------------------
 
     def next_stage(self) -> None:
-        """Go on with the next bounds of the path.
-
-        All dual variables are multiplied by one number, which keeps them feasible and costs the shards no kernel value: of the
-        numbers that fit the new box, the one with the best dual objective `t * value - t^2 / 2 * dual_norm`.
-        """
-        value, size, point = self._dual_value(), self.head.norm.dual(self.s), self.point
-        ratio = self.head.path[self.stage + 1] / self.scale
-        self.stretch = min(max(value / size, min(ratio, 1.0)), ratio) if size > 0 else min(ratio, 1.0)
-        self.box.enter(self.head, self.stage + 1)
-        point.a = np.clip(point.a * self.stretch, self.lower, self.upper)  # the very operation of the shards: equal to the last bit
-        point.s = point.s * self.stretch**2
+        """Go on with the next bounds of the path, with all dual variables multiplied by one number."""
+        self.stretch = self.ascent.stretch(self.stage + 1)
         self.correction.stretched(self.stretch)
-        point.theta = self.rule.new_stage(point.theta, point.s)
+        self.point.theta = self.rule.new_stage(self.theta, self.s)
         self.course.start_stage()
 
     def widened(self, spread: np.ndarray, round_off: np.ndarray) -> None:
         """Go on with more precise statistics, whose basis functions are others. spread, round_off : see `__init__`."""
-        self.spread, self.round_off, self.stretch = spread, round_off, 1.0
+        self.ascent.spread, self.ascent.round_off, self.stretch = spread, round_off, 1.0
         self.correction = Correction(len(spread))
         self.course.widen()
         self.review_due = False
@@ -367,90 +336,18 @@ class HeadSolver:
         return chosen
 
     def step(self, ids: np.ndarray, block: WorkingBlock) -> Step:
-        """Solve the sub-problem of a working set; moves `a`, `theta` and the candidates for b, and returns the change.
-
-        Where the working set is all rows and weights follow, this is repeated here until the problem is solved, if no shard need be asked.
-        """
+        """Solve the sub-problem of a working set; moves `a`, `theta` and the candidates for b, and returns the change."""
         if len(ids) == 0:
             return Step()
         self.rows.ids, self.point.before_step = ids, self.a.copy()
-        x = self.a[ids]
-        linear = self.box.linear[ids] - self.seen.summary.offsets_of(ids)
-        residual = self._move_held(ids, block, linear) if self.held else self._follow(ids, block, linear)
-        self._place_intercepts(ids, residual)
+        seen, x = self.seen, self.a[ids]
+        linear, gradients = self.box.linear[ids] - seen.summary.offsets_of(ids), seen.summary.gradients_of(ids)
+        if self.held:
+            residual = self.ascent.move_held(ids, block, linear, gradients, seen.violation)
+        else:
+            residual = self.ascent.move(ids, block, linear, gradients, seen.violation, seen.certificate.weight_gap)
+        self.ascent.place_intercepts(ids, residual, seen.violation, seen.middle)
         self.point.before_step = None
         moved = self.a[ids]
         changed = moved != x
         return Step(ids[changed], (moved - x)[changed], moved[changed])
-
-    def _move_held(self, ids: np.ndarray, block: WorkingBlock, linear: np.ndarray) -> np.ndarray:
-        """Move the variables of a working set while weights are held; returns the residuals (q,) after it. linear : (q,) without f."""
-        gradients, combination = self.seen.summary.gradients_of(ids), self.combination
-        residual = linear if gradients is None else linear - gradients @ combination
-        Q = block.hessian(combination, None, None)
-        x = self.a[ids]
-        solution = self._solve(ids, Q, residual, max(INNER * self.violation, 1e-14))
-        self.a[ids] = solution
-        return residual - Q @ (solution - x)
-
-    def _follow(self, ids: np.ndarray, block: WorkingBlock, linear: np.ndarray) -> np.ndarray:
-        """Move the variables of a working set, and the weights with them; returns the residuals (q,) after it. linear : (q,), corrected."""
-        gradients, violation, whole = self.seen.summary.gradients_of(ids), self.violation, len(ids) == self.box.n_active
-        repeats = self.rule.repeats
-        # All rows at once: the answer, if no weights follow it. After them a precise one would have to be found anew.
-        precision = WHOLE if whole and not repeats else INNER
-        for repeat in range(MOST_REPEATS if whole and repeats and not block.asks_shards else 1):
-            before = violation
-            gradients = gradients + self._move(ids, block, linear, gradients, precision * (min(violation, 1.0) if whole else violation))
-            residual = linear - gradients @ self.combination
-            violation, gap = self._within(ids, residual)
-            near = gap <= 0.5 * self.head.tol and self.box.n_active > POLISH_ROWS
-            if near or violation <= POLISHED * self.box.unit or (repeat >= 2 and violation > 0.5 * before):
-                break
-        return residual
-
-    def _move(self, ids: np.ndarray, block: WorkingBlock, linear: np.ndarray, gradients: np.ndarray, tolerance: float) -> np.ndarray:
-        """Move the variables of a working set once, and the weights with them; returns the change (q, R) of its gradients.
-
-        linear : (q,) linear term of the dual, corrected. gradients : (q, R).
-        """
-        rule, point, kink, x = self.rule, self.point, self.head.loss.kink, self.a[ids]
-        point.theta = rule.before_step(point.theta, point.s, self._noise)
-        combination, response = self.combination, rule.response(point.s, gradients, self.spread)
-        residual = linear - gradients @ combination
-        Q = block.hessian(combination, response, gradients)
-        solution = self._solve(ids, Q, residual, max(tolerance, 1e-14) if np.isfinite(tolerance) else INNER)
-        delta = solution - x
-        change = block.change(delta)
-        gain = float(linear @ delta)
-        exact = (lambda t: gain - kink * float(np.sign(x + t * delta) @ delta)) if kink else gain
-        s1, s2 = 2.0 * (self.spread @ (delta @ gradients)), self.spread @ (delta @ change)
-        t = rule.step_length(exact, point.s, s1, s2)
-        self.a[ids] = solution if t == 1.0 else np.clip(x + t * delta, self.lower[ids], self.upper[ids])
-        point.s = np.maximum(point.s + t * s1 + t * t * s2, 0.0)
-        point.theta = rule.after_step(point.theta, point.s, t, self.certificate.weight_gap)
-        return t * change
-
-    def _solve(self, ids: np.ndarray, Q: np.ndarray, residual: np.ndarray, tolerance: float) -> np.ndarray:
-        """The variables (q,) of a working set that solve its sub-problem. Q : (q, q). residual : (q,)."""
-        x, lower, upper = self.a[ids], self.lower[ids], self.upper[ids]
-        return solve(Q, residual, x, lower, upper, tolerance, max_steps=200 * len(ids) + 20_000, kink=self.head.loss.kink)[0]
-
-    def _within(self, ids: np.ndarray, residual: np.ndarray) -> tuple[float, float]:
-        """Violation and relative gap of the problem that consists of the rows of a working set alone."""
-        grow, shrink = slopes(residual, self.a[ids], self.head.loss.kink)
-        may_grow, may_shrink = self.a[ids] < self.upper[ids], self.a[ids] > self.lower[ids]
-        violation = grow[may_grow].max(initial=-np.inf) - shrink[may_shrink].min(initial=np.inf)
-        bounds = self.box.bounds[ids]
-        center = intercept_from_residuals((grow, shrink), may_grow, may_shrink, bounds)
-        b = np.array([self.intercept if center is None else center])
-        losses = float(bounds @ self.head.loss.value(self.box.linear[ids] - residual + b, self.head.targets[ids]))
-        return max(violation, 0.0), certify(self.head.norm, self.theta, self.s, self._dual_value(), b, np.array([losses])).gap
-
-    def _place_intercepts(self, ids: np.ndarray, residual: np.ndarray) -> None:
-        """Candidates for b around the value that the working set's optimality conditions ask for."""
-        grow, shrink = self.a[ids] < self.upper[ids], self.a[ids] > self.lower[ids]
-        center = intercept_from_residuals(slopes(residual, self.a[ids], self.head.loss.kink), grow, shrink, self.box.bounds[ids])
-        center = self.intercept if center is None else center
-        width = min(max(self.violation, abs(center - self.intercept)), 10.0)
-        self.point.intercepts = intercept_candidates(center, width, (self.intercept, self.seen.middle))

@@ -1,6 +1,6 @@
-"""What a head is made of: its point, its box, its working set, what the last round has shown, and the course of its stage.
+"""What the coordinator knows of a head besides its point: its working set, what the last round has shown, the course of its stage.
 
-    max_a  dual_value(a) - 1/2 dual_norm(s(a)),    s_m = a' K_m a,    lower <= a <= upper,  sum(a) = 0
+    primal - dual <= tol * |primal|    ends a stage, if accurate sums prove it
 
 `Course` takes the decisions that need nothing but certificates: when a head asks for a proof, gives up or is done.
 """
@@ -13,14 +13,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...optim.certificate import Certificate, intercept_candidates
+from ...optim.certificate import Certificate
 from ...optim.working_set import choose
 from ..problem import Head
+from .ascent import Box
 from .head_summary import HeadSummary
 
-# Heads with at most this many rows are solved on to this violation, which costs milliseconds.
-POLISH_ROWS = 256
-POLISHED = 1e-9
+# Rounds that small heads may take to be polished (see `ascent.POLISHED`).
 POLISH_ROUNDS = 60
 # Rounds without progress of the gap after which a head gives up.
 PATIENCE = 200
@@ -53,53 +52,6 @@ class Holding(Enum):
     LATER = "weights follow until the gap is small"
     NEXT = "shards keep f alone from the next round on"
     NOW = "weights are held"
-
-
-@dataclass
-class Point:
-    """Where a head is.
-
-    a : (n,) dual variables. theta : (E,) weights. s : (E,) quadratic terms. intercept : the best of the candidates `intercepts` (B,), as
-    the last certificate has it. before_step : (n,) the dual variables before a step under way.
-    """
-
-    a: np.ndarray
-    theta: np.ndarray
-    s: np.ndarray
-    intercept: float
-    intercepts: np.ndarray
-    before_step: np.ndarray | None = None
-
-    @classmethod
-    def start(cls, head: Head, n_entries: int) -> Point:
-        """No dual variables yet, and the weights that the head begins with."""
-        theta = head.norm.start(n_entries) if head.start is None else np.array(head.start[1], float)
-        return cls(np.zeros(len(head.targets)), theta, np.zeros(n_entries), 0.0, intercept_candidates(0.0, 1.0))
-
-    @property
-    def told(self) -> np.ndarray:
-        """(n,) dual variables that the shards know, or will know by the steps that were handed over: not those of a step under way."""
-        return self.a if self.before_step is None else self.before_step
-
-
-class Box:
-    """The linear term and the bounds of the dual variables, in one stage of a head's path.
-
-    factor : what this stage multiplies the head's bounds by. linear, bounds, lower, upper : (n,). n_active : rows that are not masked.
-    unit : size of the residuals, at least 1.
-    """
-
-    def __init__(self, head: Head):
-        self.linear = head.loss.linear(head.targets)
-        self.n_active = int(np.sum(head.bounds > 0))
-        self.unit = max(1.0, float(np.abs(self.linear).max()))
-        self.enter(head, head.stage)
-
-    def enter(self, head: Head, stage: int) -> None:
-        """Take the bounds of a stage."""
-        self.stage, self.factor = stage, head.path[stage]
-        self.bounds = head.bounds * self.factor
-        self.lower, self.upper = head.loss.box(head.targets, self.bounds)
 
 
 @dataclass

@@ -14,7 +14,8 @@ import numpy as np
 
 from ...optim.certificate import Certificate, certify
 from ...optim.weight_rules import CertifiedPoint, rule_of
-from .head import STILL, HeadSolver
+from .ascent import STILL
+from .head import HeadSolver
 from .head_state import Course, Found, State
 
 NO_VALUES = np.empty(0)  # dual variables are kept by the members
