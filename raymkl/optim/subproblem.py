@@ -87,19 +87,21 @@ def _decrease(Q: np.ndarray, residual: np.ndarray, step: np.ndarray) -> float:
     return float(residual @ step - 0.5 * step @ (Q @ step))
 
 
-def weight_response(norm: Norm, s: np.ndarray, g: np.ndarray, spread: np.ndarray, noise: np.ndarray | float = 0.0) -> np.ndarray | None:
+def weight_response(
+    norm: Norm, s: np.ndarray, g: np.ndarray, coefficients: np.ndarray, noise: np.ndarray | float = 0.0
+) -> np.ndarray | None:
     """The second part of the Hessian on the working set as a factor L (q, R), the part being L @ g.T; None where there is none.
 
     s : (M,) quadratic terms; those at or below `noise` are not trusted to pull the Hessian down. g : (q, R) gradients per basis
-    function. spread : (M, R) coefficients of the kernels over the basis functions, normalisation included.
+    function. coefficients : (M, R) of the kernels over the basis functions, normalisation included.
     """
     parts = norm.curvature(s)
     if parts is None:
         return None
     d, c, t = parts
     d = np.where((d < 0) & (s <= noise), 0.0, d)
-    pull = np.atleast_2d(t) @ spread
-    middle = (spread * d[:, None]).T @ spread - (pull.T * c) @ pull
+    pull = np.atleast_2d(t) @ coefficients
+    middle = (coefficients * d[:, None]).T @ coefficients - (pull.T * c) @ pull
     return 2.0 * (g @ middle)
 
 

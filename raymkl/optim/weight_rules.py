@@ -81,10 +81,10 @@ class WeightRule:
         """Weights with which a sub-problem is stated. s, noise : (M,) quadratic terms and their round-off."""
         return theta
 
-    def response(self, s: np.ndarray, gradients: np.ndarray, spread: np.ndarray) -> np.ndarray | None:
+    def response(self, s: np.ndarray, gradients: np.ndarray, coefficients: np.ndarray) -> np.ndarray | None:
         """How the weights will answer, as a factor of the Hessian (see `weight_response`); None: they stay during the sub-problem.
 
-        gradients : (q, R) of the working set. spread : (M, R) coefficients of the kernels over the basis functions.
+        gradients : (q, R) of the working set. coefficients : (M, R) of the kernels over the basis functions.
         """
         return None
 
@@ -153,11 +153,11 @@ class Follow(WeightRule):
         self.set_floor(s, noise)
         return self.gradient(s, self.followed) if s.max(initial=0.0) > 0 else theta
 
-    def response(self, s, gradients, spread):
+    def response(self, s, gradients, coefficients):
         if not s.max(initial=0.0) > 0:
             return None
         smooth = s + self.floor
-        return weight_response(self.followed, np.where(self.used, smooth, smooth.max()), gradients, spread, 2.0 * self.floor)
+        return weight_response(self.followed, np.where(self.used, smooth, smooth.max()), gradients, coefficients, 2.0 * self.floor)
 
     def step_length(self, gain, s, s1, s2):
         return line_search(self.followed, gain, s, s1, s2, self.floor)

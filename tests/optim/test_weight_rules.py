@@ -177,10 +177,10 @@ def test_terms_below_their_round_off_are_lifted_to_it():
 @pytest.mark.parametrize("p", [4 / 3, 3.0])
 def test_sub_problem_and_line_search_are_those_of_the_followed_norm(p):
     rule, norm = made(p), LpNorm(p)
-    gradients, spread = RNG.normal(size=(4, 3)), RNG.uniform(0, 1, (M, 3))
+    gradients, coefficients = RNG.normal(size=(4, 3)), RNG.uniform(0, 1, (M, 3))
     rule.before_step(start(p), S, NOISE)
-    expected = weight_response(norm, S + rule.floor, gradients, spread, 2 * rule.floor)
-    np.testing.assert_array_equal(rule.response(S, gradients, spread), expected)
+    expected = weight_response(norm, S + rule.floor, gradients, coefficients, 2 * rule.floor)
+    np.testing.assert_array_equal(rule.response(S, gradients, coefficients), expected)
     s1, s2 = RNG.normal(size=M), RNG.uniform(0, 2, M)
     for gain in (0.1, 3.0, lambda t: 1.0 - t):
         assert rule.step_length(gain, S, s1, s2) == line_search(norm, gain, S, s1, s2, rule.floor)

@@ -59,11 +59,11 @@ class Point:
         return self.a if self.before_step is None else self.before_step
 
 
-class Box:
+class DualBox:
     """The linear term and the bounds of the dual variables, in one stage of a head's path.
 
-    factor : what this stage multiplies the head's bounds by. linear, bounds, lower, upper : (n,). n_active : rows that are not masked.
-    unit : size of the residuals, at least 1.
+    bounds_factor : what this stage multiplies the head's bounds by. linear, bounds, lower, upper : (n,). n_active : rows that are not
+    masked. unit : size of the residuals, at least 1.
     """
 
     def __init__(self, head: Head):
@@ -74,26 +74,26 @@ class Box:
 
     def enter(self, head: Head, stage: int) -> None:
         """Take the bounds of a stage."""
-        self.stage, self.factor = stage, head.path[stage]
-        self.bounds = head.bounds * self.factor
+        self.stage, self.bounds_factor = stage, head.path[stage]
+        self.bounds = head.bounds * self.bounds_factor
         self.lower, self.upper = head.loss.box(head.targets, self.bounds)
 
 
 class Ascent:
     """What moves the point of a head.
 
-    head, box, point, rule : those of the head. spread : (E, R) coefficients of the entries over all basis functions, normalisation
+    head, box, point, rule : those of the head. coefficients : (E, R) of the entries over all basis functions, normalisation
     included. round_off : (E,) error of a kernel value.
     """
 
-    def __init__(self, head: Head, box: Box, point: Point, rule: WeightRule, spread: np.ndarray, round_off: np.ndarray):
+    def __init__(self, head: Head, box: DualBox, point: Point, rule: WeightRule, coefficients: np.ndarray, round_off: np.ndarray):
         self.head, self.box, self.point, self.rule = head, box, point, rule
-        self.spread, self.round_off = spread, round_off
+        self.coefficients, self.round_off = coefficients, round_off
 
     @property
     def combination(self) -> np.ndarray:
         """(R,) weights of the basis functions in f."""
-        return self.spread.T @ self.point.theta
+        return self.coefficients.T @ self.point.theta
 
     @property
     def dual_value(self) -> float:
@@ -125,7 +125,7 @@ class Ascent:
         The quadratic terms count as much as all rows together: they must stay the same, too.
         """
         g, s = gradients - gradients.mean(axis=0), self.point.s
-        gram = self.spread @ (g.T @ g) @ self.spread.T
+        gram = self.coefficients @ (g.T @ g) @ self.coefficients.T
         return gram + np.outer(s, s) * (np.trace(gram) / max(float(s @ s), 1e-300))
 
     def stretch(self, stage: int) -> float:
@@ -135,7 +135,7 @@ class Ascent:
         objective `t * value - t^2 / 2 * dual_norm`.
         """
         box, point, value, size = self.box, self.point, self.dual_value, self.head.norm.dual(self.point.s)
-        ratio = self.head.path[stage] / box.factor
+        ratio = self.head.path[stage] / box.bounds_factor
         t = min(max(value / size, min(ratio, 1.0)), ratio) if size > 0 else min(ratio, 1.0)
         box.enter(self.head, stage)
         point.a = np.clip(point.a * t, box.lower, box.upper)  # the very operation of the shards: equal to the last bit
@@ -183,7 +183,7 @@ class Ascent:
         """The change (q, R) of the working set's gradients by one sub-problem."""
         rule, point, kink, x = self.rule, self.point, self.head.loss.kink, self.point.a[ids]
         point.theta = rule.before_step(point.theta, point.s, self.noise)
-        combination, response = self.combination, rule.response(point.s, gradients, self.spread)
+        combination, response = self.combination, rule.response(point.s, gradients, self.coefficients)
         residual = linear - gradients @ combination
         Q = block.hessian(combination, response, gradients)
         solution = self._solve(ids, Q, residual, max(tolerance, 1e-14) if np.isfinite(tolerance) else INNER)
@@ -191,7 +191,7 @@ class Ascent:
         change = block.change(delta)
         gain = float(linear @ delta)
         exact = (lambda t: gain - kink * float(np.sign(x + t * delta) @ delta)) if kink else gain
-        s1, s2 = 2.0 * (self.spread @ (delta @ gradients)), self.spread @ (delta @ change)
+        s1, s2 = 2.0 * (self.coefficients @ (delta @ gradients)), self.coefficients @ (delta @ change)
         t = rule.step_length(exact, point.s, s1, s2)
         point.a[ids] = solution if t == 1.0 else np.clip(x + t * delta, self.box.lower[ids], self.box.upper[ids])
         point.s = np.maximum(point.s + t * s1 + t * t * s2, 0.0)

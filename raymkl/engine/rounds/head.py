@@ -27,7 +27,7 @@ import numpy as np
 from ...optim.certificate import Certificate, certify, certify_held, intercept_candidates
 from ...optim.weight_rules import CertifiedPoint, Led, WeightRule, rule_of
 from ..problem import Head
-from .ascent import POLISH_ROWS, POLISHED, STILL, Ascent, Box, Point
+from .ascent import POLISH_ROWS, POLISHED, STILL, Ascent, DualBox, Point
 from .blocks import WorkingBlock
 from .head_state import Correction, Course, Found, Holding, Seen, State, WorkingSet
 from .head_summary import HeadSummary, Step
@@ -48,22 +48,22 @@ HELD_PART = 0.1
 class HeadSolver:
     """A head, where it is, and the decisions of its rounds."""
 
-    def __init__(self, head: Head, spread: np.ndarray, size: int, new: int, round_off: np.ndarray, patience: int):
-        """spread : (E, R) coefficients of the entries over all basis functions, normalisation included.
+    def __init__(self, head: Head, coefficients: np.ndarray, size: int, new: int, round_off: np.ndarray, patience: int):
+        """coefficients : (E, R) of the entries over all basis functions, normalisation included.
 
         size, new : rows of a working set, and how many of them may be new. round_off : (E,) error of a kernel value. patience : rounds
         without progress of the gap after which the head gives up.
         """
-        self.head, self.box, self.point = head, Box(head), Point.start(head, len(spread))
-        used = np.abs(spread).max(axis=1) > 0
+        self.head, self.box, self.point = head, DualBox(head), Point.start(head, len(coefficients))
+        used = np.abs(coefficients).max(axis=1) > 0
         self.rule: WeightRule = Led(head.norm, used, head.tol)
         if head.group is None:
             self.rule = rule_of(head.norm, used, head.tol, self.theta, head.solver, head.theta_step)
-        self.ascent = Ascent(head, self.box, self.point, self.rule, spread, round_off)
+        self.ascent = Ascent(head, self.box, self.point, self.rule, coefficients, round_off)
         self.rows = WorkingSet(len(head.targets), size, new)
         self.course = Course(head, patience)
         self.seen = Seen()
-        self.correction = Correction(len(spread))
+        self.correction = Correction(len(coefficients))
         self.holding = Holding.LATER if head.shrinks and self.rule.may_be_held else Holding.NEVER
         self.stretch = 1.0  # what the shards are to multiply the dual variables by, once
         self.review_due = False  # whether the rows at work are to be chosen anew before the next round
@@ -95,9 +95,9 @@ class HeadSolver:
         return self.point.s
 
     @property
-    def spread(self) -> np.ndarray:
+    def coefficients(self) -> np.ndarray:
         """(E, R) coefficients of the entries over all basis functions, normalisation included."""
-        return self.ascent.spread
+        return self.ascent.coefficients
 
     @property
     def round_off(self) -> np.ndarray:
@@ -129,9 +129,9 @@ class HeadSolver:
         return self.box.upper
 
     @property
-    def scale(self) -> float:
+    def bounds_factor(self) -> float:
         """What the stage multiplies the head's bounds by."""
-        return self.box.factor
+        return self.box.bounds_factor
 
     @property
     def stage(self) -> int:
@@ -207,7 +207,7 @@ class HeadSolver:
         self.course.rounds += 1
         self.stretch = 1.0
         if not self.held:
-            self._take_quadratic_terms(self.correction.applied(self.spread @ summary.quadratic))
+            self._take_quadratic_terms(self.correction.applied(self.coefficients @ summary.quadratic))
         self.seen = Seen.of(summary)
         self._certify(summary.losses, proved=False)
         if self.hold:
@@ -314,10 +314,10 @@ class HeadSolver:
         self.point.theta = self.rule.new_stage(self.theta, self.s)
         self.course.start_stage()
 
-    def widened(self, spread: np.ndarray, round_off: np.ndarray) -> None:
-        """Go on with more precise statistics, whose basis functions are others. spread, round_off : see `__init__`."""
-        self.ascent.spread, self.ascent.round_off, self.stretch = spread, round_off, 1.0
-        self.correction = Correction(len(spread))
+    def widened(self, coefficients: np.ndarray, round_off: np.ndarray) -> None:
+        """Go on with more precise statistics, whose basis functions are others. coefficients, round_off : see `__init__`."""
+        self.ascent.coefficients, self.ascent.round_off, self.stretch = coefficients, round_off, 1.0
+        self.correction = Correction(len(coefficients))
         self.course.widen()
         self.review_due = False
         self.seen.stale = True  # the next round shows the residuals as they are, before rows are chosen

@@ -16,7 +16,7 @@ import numpy as np
 from ...optim.certificate import Certificate
 from ...optim.working_set import choose
 from ..problem import Head
-from .ascent import Box
+from .ascent import DualBox
 from .head_summary import HeadSummary
 
 # Rounds that small heads may take to be polished (see `ascent.POLISHED`).
@@ -114,7 +114,7 @@ class WorkingSet:
         self.entered = np.zeros(n_rows, np.int32)
         self.size, self.new = size, new
 
-    def next(self, summary: HeadSummary, a: np.ndarray, box: Box, number: int, shrinks: bool) -> np.ndarray:
+    def next(self, summary: HeadSummary, a: np.ndarray, box: DualBox, number: int, shrinks: bool) -> np.ndarray:
         """Ids of the rows to move in round `number`. shrinks : whether rows have left the rounds, which have no gradients any more."""
         if shrinks:
             self.ids = np.intersect1d(self.ids, summary.ids, assume_unique=True)

@@ -79,9 +79,9 @@ class Leader:
             # Where they go on, the next round shows the residuals as they are, before rows are chosen.
             member.seen.stale = not self.course.is_over
 
-    def widened(self, spread: np.ndarray, round_off: np.ndarray) -> None:
-        """Go on with more precise statistics. The members have been told already, each with its own round-off (E,)."""
-        self.round_off = round_off
+    def widened(self) -> None:
+        """Go on with more precise statistics, of which the members have been told already."""
+        self.round_off = np.max([member.round_off for member in self.members], axis=0)
         self.course.widen()
         self._hand_over_weights()
 

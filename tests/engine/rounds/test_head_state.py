@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from raymkl.engine.rounds.ascent import Ascent, Box, Point
+from raymkl.engine.rounds.ascent import Ascent, DualBox, Point
 from raymkl.engine.rounds.head_state import (
     FUTILE_PROOFS,
     MOST_HELD,
@@ -208,7 +208,7 @@ def test_a_proof_corrects_the_rounds_after_it():
 
 def test_rows_inside_their_box_stay_and_those_that_left_the_rounds_go():
     rows, head = WorkingSet(8, size=4, new=1), head_of(Y)
-    rows.ids, box = np.array([0, 2, 4, 6]), Box(head)
+    rows.ids, box = np.array([0, 2, 4, 6]), DualBox(head)
     rows.entered[[0, 2, 4, 6]] = [1, 3, 2, 2]
     a = np.array([0.5, 0, 0.5, 0, 0.5, 0, 1.0, 0])  # row 6 is at its bound
     found = rows.next(summary_of([1], [0.5], [3], [-0.5]), a, box, 4, shrinks=False)
@@ -225,7 +225,7 @@ def test_the_stretch_into_a_new_stage_is_the_best_one(loss, factor):
     head = head_of(Y, C=1.0, path=(1.0, factor), loss=loss)
     rng = np.random.default_rng(1)
     a, s = Y * rng.uniform(0.2, 1.0, 8), rng.uniform(0.5, 2.0, 3)
-    box, point = Box(head), Point.start(head, 3)
+    box, point = DualBox(head), Point.start(head, 3)
     point.a, point.s = a.copy(), s.copy()
     ascent = Ascent(head, box, point, Follow(head.norm, np.ones(3, bool), TOL), np.eye(3), np.zeros(3))
     value, size = ascent.dual_value, head.norm.dual(s)
@@ -235,4 +235,4 @@ def test_the_stretch_into_a_new_stage_is_the_best_one(loss, factor):
     assert t == pytest.approx(best, abs=2e-3)
     np.testing.assert_array_equal(point.a, np.clip(a * t, box.lower, box.upper))
     np.testing.assert_allclose(point.s, s * t**2)
-    assert box.stage == 1 and box.factor == factor and np.all(box.bounds == factor)
+    assert box.stage == 1 and box.bounds_factor == factor and np.all(box.bounds == factor)
