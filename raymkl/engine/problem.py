@@ -22,7 +22,7 @@ class Head:
     targets, bounds : (n,) labels or values, and C * weights (0 masks a row). loss, norm : see `optim`.
     solver : "chunking" or "wrapper". theta_step : "auto", "analytic" or "cutting_plane". tol : relative duality gap to reach.
     normalize : kind of normalisation whose constants are learned from the unmasked rows of this head.
-    start : dual variables (n,) and weights (E,) to begin with, or None. scale : (E,) normalisation factors that are known already.
+    start : dual variables (n,) and weights (E,) to begin with, or None. normalisation : (E,) factors that are known already.
     ceiling : give up as soon as the dual objective, and so the optimum, is above this.
     path : factors of the bounds, solved one after the other from where the last one ended (a path over C; ascending is best).
     stage : where on the path to begin.
@@ -43,7 +43,7 @@ class Head:
     normalize: str | None = None
     max_rounds: int = 10_000
     start: tuple[np.ndarray, np.ndarray] | None = None
-    scale: np.ndarray | None = None
+    normalisation: np.ndarray | None = None
     ceiling: float = np.inf
     path: tuple[float, ...] = (1.0,)
     stage: int = 0
@@ -104,7 +104,7 @@ class HeadRequest:
     `values` (k,) the new values (adding a change could miss a bound by one bit, and "at its bound" must be exact).
     combination : (R,) weights of the basis functions that make up f. intercepts : (B,) candidates to evaluate the loss at.
     watch : ids whose gradients are wanted back. count : violators wanted per side. spaced : pick them evenly, not by violation.
-    scale : factor of the head's bounds in this stage of its path. stretch : what all dual variables are multiplied by first.
+    bounds_factor : what this stage of the path multiplies the head's bounds by. stretch : what all dual variables are multiplied by first.
     leave : (intercept, band): rows that are further than the band from moving their dual variable leave the rounds; None: none leave.
     hold : whether f alone is to be kept after this round.
     """
@@ -119,7 +119,7 @@ class HeadRequest:
     watch: np.ndarray
     count: int
     spaced: bool = False
-    scale: float = 1.0
+    bounds_factor: float = 1.0
     stretch: float = 1.0
     leave: tuple[float, float] | None = None
     hold: bool = False

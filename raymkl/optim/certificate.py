@@ -65,8 +65,8 @@ def certify_held(at_weights: float, dual_value: float, intercepts: np.ndarray, l
 def intercept_candidates(center: float, width: float, extra: tuple = ()) -> np.ndarray:
     """Candidates for b: dense near `center`, reaching `width` to both sides, and `extra` ones."""
     offsets = np.concatenate([[0.0], np.geomspace(1e-3, 1.0, 8)])
-    spread = max(width, 0.0) * np.concatenate([-offsets[:0:-1], offsets])
-    return np.unique(np.concatenate([center + spread, np.asarray(extra, float)]))
+    around = max(width, 0.0) * np.concatenate([-offsets[:0:-1], offsets])
+    return np.unique(np.concatenate([center + around, np.asarray(extra, float)]))
 
 
 def intercept_from_residuals(

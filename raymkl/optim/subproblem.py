@@ -18,15 +18,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import scipy.sparse as sp
 
 from .interior_point import interior_point
 from .losses import slopes
 from .norms import Norm
-from .smo import smo
-from .smo_kinked import smo_kinked
+from .smo import smo, smo_kinked
 
-SOLVERS = ("smo", "osqp")
 # Pair moves per variable before the interior-point method is asked.
 PATIENT_STEPS = 20
 # The same with a kink: how often both take turns.
@@ -41,7 +38,6 @@ def solve(
     upper: np.ndarray,
     tolerance: float,
     max_steps: int = 100_000,
-    solver: str = "smo",
     kink: float = 0.0,
 ) -> tuple[np.ndarray, float]:
     """New variables x + d (q,) of the problem above, and the violation left.
@@ -50,10 +46,6 @@ def solve(
     """
     if kink:
         return _solve_kinked(Q, residual, x, lower, upper, kink, tolerance, max_steps)
-    if solver == "osqp":
-        return _solve_osqp(Q, residual, x, lower, upper, tolerance)
-    if solver != "smo":
-        raise ValueError(f"solver must be one of {SOLVERS}, got {solver!r}")
     Q, gradient, solution = np.ascontiguousarray(Q), -np.asarray(residual, float), np.array(x, float)
     burst = min(PATIENT_STEPS * len(x) + 1_000, max_steps)
     steps, violation = smo(Q, gradient, solution, lower, upper, tolerance, burst)
@@ -95,47 +87,21 @@ def _decrease(Q: np.ndarray, residual: np.ndarray, step: np.ndarray) -> float:
     return float(residual @ step - 0.5 * step @ (Q @ step))
 
 
-def _solve_osqp(Q, residual, x, lower, upper, tolerance):
-    import osqp
-
-    n = len(x)
-    constraints = sp.vstack([sp.csc_matrix(np.ones((1, n))), sp.identity(n)]).tocsc()
-    problem = osqp.OSQP()
-    problem.setup(
-        sp.csc_matrix(np.triu((Q + Q.T) / 2)),
-        -np.asarray(residual, float),
-        constraints,
-        np.concatenate([[0.0], lower - x]),
-        np.concatenate([[0.0], upper - x]),
-        eps_abs=min(tolerance, 1e-6) * 1e-2,
-        eps_rel=0.0,
-        max_iter=200_000,
-        polishing=True,
-        verbose=False,
-    )
-    solution = np.clip(x + problem.solve().x, lower, upper)
-    # An interior-point solution stops short of its bounds by its tolerance; those variables are meant to be there.
-    near = 1e-9 * np.maximum(upper - lower, 1e-300)
-    solution = np.where(solution - lower <= near, lower, np.where(upper - solution <= near, upper, solution))
-    gradient = Q @ (solution - x) - residual
-    up, low = solution < upper, solution > lower
-    violation = max(0.0, np.max(-gradient[up], initial=-np.inf) - np.min(-gradient[low], initial=np.inf))
-    return solution, float(violation)
-
-
-def weight_response(norm: Norm, s: np.ndarray, g: np.ndarray, spread: np.ndarray, noise: np.ndarray | float = 0.0) -> np.ndarray | None:
+def weight_response(
+    norm: Norm, s: np.ndarray, g: np.ndarray, coefficients: np.ndarray, noise: np.ndarray | float = 0.0
+) -> np.ndarray | None:
     """The second part of the Hessian on the working set as a factor L (q, R), the part being L @ g.T; None where there is none.
 
     s : (M,) quadratic terms; those at or below `noise` are not trusted to pull the Hessian down. g : (q, R) gradients per basis
-    function. spread : (M, R) coefficients of the kernels over the basis functions, normalisation included.
+    function. coefficients : (M, R) of the kernels over the basis functions, normalisation included.
     """
     parts = norm.curvature(s)
     if parts is None:
         return None
     d, c, t = parts
     d = np.where((d < 0) & (s <= noise), 0.0, d)
-    pull = np.atleast_2d(t) @ spread
-    middle = (spread * d[:, None]).T @ spread - (pull.T * c) @ pull
+    pull = np.atleast_2d(t) @ coefficients
+    middle = (coefficients * d[:, None]).T @ coefficients - (pull.T * c) @ pull
     return 2.0 * (g @ middle)
 
 

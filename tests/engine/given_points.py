@@ -52,8 +52,8 @@ def standing_at(problem, X, heads, points, shards=1):
         coordinator.add(heads)
         coordinator._admit()
         for h, (a, theta) in enumerate(points):
-            solver = coordinator.solvers[h]
-            solver.a, solver.theta = np.array(a), np.array(theta)
+            point = coordinator.solvers[h].point
+            point.a, point.theta = np.array(a), np.array(theta)
         for shard in range(len(pool.bounds)):
             bring_up_to_date(coordinator, shard)
         yield coordinator

@@ -10,9 +10,9 @@ CURVED = [1.05, 4 / 3, 1.8, 3.0, 10.0, np.inf]
 ALL = [1.0, *CURVED, 2.0]
 
 
-def response_matrix(norm, s, g, spread):
+def response_matrix(norm, s, g, coefficients):
     """The second part of the Hessian, put together from its factor."""
-    return weight_response(norm, s, g, spread) @ g.T
+    return weight_response(norm, s, g, coefficients) @ g.T
 
 
 def random_kernels(rng, n_kernels, n_rows):
@@ -127,11 +127,11 @@ def test_weight_response_is_the_rest_of_the_hessian(p, n_kernels):
 def test_weight_response_of_kernels_that_share_basis_functions(p):
     # Kernels are sums of basis functions: the answer must be that of the kernels themselves, on a part of the rows.
     rng = np.random.default_rng(7)
-    basis, spread, a, rows = random_kernels(rng, 3, 6), rng.uniform(0, 1, (4, 3)), rng.normal(size=6), np.array([0, 2, 5])
-    kernels = np.einsum("mr,rij->mij", spread, basis)
+    basis, coefficients, a, rows = random_kernels(rng, 3, 6), rng.uniform(0, 1, (4, 3)), rng.normal(size=6), np.array([0, 2, 5])
+    kernels = np.einsum("mr,rij->mij", coefficients, basis)
     s = quadratic(kernels, a, a)
     plain = response_matrix(LpNorm(p), s, np.stack([K @ a for K in kernels], axis=1)[rows], np.eye(4))
-    shared = response_matrix(LpNorm(p), s, np.stack([K @ a for K in basis], axis=1)[rows], spread)
+    shared = response_matrix(LpNorm(p), s, np.stack([K @ a for K in basis], axis=1)[rows], coefficients)
     assert shared.shape == (3, 3) and np.allclose(shared, plain, rtol=1e-9, atol=1e-12)
 
 

@@ -46,7 +46,7 @@ def bring_up_to_date(coordinator: Coordinator, shard: int) -> None:
         ask("apply", work, *arguments)
     solvers = coordinator.solvers
     ask("add_heads", {h: solver.head for h, solver in solvers.items()})
-    ask("resume", {h: (solver.scale, solver.told) for h, solver in solvers.items()})
+    ask("resume", {h: (solver.bounds_factor, solver.told) for h, solver in solvers.items()})
     ask("hold_heads", [h for h, solver in solvers.items() if solver.held])
     # Gradients first: the columns they need are gone again before the caches fill, so that the new shard keeps its memory plan.
     at_once = min(COLUMNS_AT_ONCE, coordinator.plan.capacity)

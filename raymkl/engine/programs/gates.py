@@ -82,11 +82,11 @@ def softmax(scores: np.ndarray) -> np.ndarray:
     return values / values.sum(axis=1, keepdims=True)
 
 
-def entry_products(shard: Shard, h: int, spread: np.ndarray) -> np.ndarray | None:
-    """(own rows, E) sum_j a_j gate_e(j) k_e(j, i) of a head; None when the shard does not know it. spread : (E, R)."""
+def entry_products(shard: Shard, h: int, coefficients: np.ndarray) -> np.ndarray | None:
+    """(own rows, E) sum_j a_j gate_e(j) k_e(j, i) of a head; None when the shard does not know it. coefficients : (E, R)."""
     if h not in shard.heads:
         return None
-    return np.concatenate(shard.heads[h].G, axis=1) @ spread.T
+    return np.concatenate(shard.heads[h].G, axis=1) @ coefficients.T
 
 
 @dataclass
@@ -115,7 +115,7 @@ class GatedDescent(Program):
         random = np.random.default_rng(self.seed)
         self.model.open(coordinator)
         active = np.any([head.bounds > 0 for head in self.heads], axis=0).astype(float)
-        self.scale = coordinator.normalisation(self.heads[0], active)
+        self.normalisation = coordinator.normalisation(self.heads[0], active)
         for head in self.heads:
             best: Gating | None = None
             for _ in range(self.n_init):
@@ -206,14 +206,14 @@ class GatedDescent(Program):
         gates = softmax(scores)
         coordinator.set_gates(gates if self.base_gates is None else gates * self.base_gates)
         start = None if before is None else (before.result.a, before.result.theta)
-        (h,) = coordinator.add([replace(head, start=start, tol=gap, ceiling=ceiling, scale=self.scale, every_row=True)])
+        (h,) = coordinator.add([replace(head, start=start, tol=gap, ceiling=ceiling, normalisation=self.normalisation, every_row=True)])
         while coordinator.busy:
             yield coordinator.round_once()
         result = coordinator.results.pop(h)[-1]
         if result.certificate.primal > ceiling:
             return None
         # The shards forget a head with the next round; until then they have its sums.
-        parts = coordinator.apply(entry_products, h, coordinator.spread * self.scale[:, None])
+        parts = coordinator.apply(entry_products, h, coordinator.spread * self.normalisation[:, None])
         if any(part is None for part in parts):  # a shard was lost in between; the one in its place has never heard of the head
             return (yield from self._evaluate(coordinator, head, parameters, scores, before, gap, ceiling))
         products = np.concatenate(parts)

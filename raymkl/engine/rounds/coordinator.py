@@ -33,8 +33,9 @@ from ..shard.threads import RowThreads
 from ..sizing import together
 from .blocks import WorkingBlocks
 from .crew import OpenPool
-from .head import NARROW_PATIENCE, PATIENCE, HeadSolver
+from .head import HeadSolver
 from .head_result import HeadResult, feasible, result_of
+from .head_state import NARROW_PATIENCE, PATIENCE
 from .head_summary import HeadSummary, Step
 from .leader import Leader
 from .standing import StandingCaches
@@ -287,7 +288,7 @@ class Coordinator(OpenPool):
             solver.widened(self.spread * self.factors[h][:, None], self.factors[h] * self._round_off(self.diagonals[h]))
             self.steps[h] = Step()
         for leader in dict.fromkeys(self.leaders.values()):
-            leader.widened(leader.members[0].spread, np.max([member.round_off for member in leader.members], axis=0))
+            leader.widened()
         for shard in range(len(self.pool.bounds)):
             self._bring_up_to_date(shard)
 
@@ -398,7 +399,7 @@ class Coordinator(OpenPool):
                     watch=solver.working_set,
                     count=self._violators_wanted(solver),
                     spaced=solver.rounds == 0 and solver.head.start is None,
-                    scale=solver.scale,
+                    bounds_factor=solver.bounds_factor,
                     stretch=solver.stretch,
                     leave=solver.leave,
                     hold=solver.hold,

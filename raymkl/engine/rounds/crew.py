@@ -140,8 +140,8 @@ class OpenPool:
 
     def _scales(self, heads: list[Head], masks: np.ndarray, diagonal: np.ndarray) -> list[np.ndarray]:
         """Normalisation factors (E,) of every head, from its unmasked rows. masks : (H, n). diagonal : (H, E) sums of k(i, i)."""
-        if all(head.scale is not None for head in heads):
-            return [head.scale for head in heads]
+        if all(head.normalisation is not None for head in heads):
+            return [head.normalisation for head in heads]
         kinds = {head.normalize for head in heads}
         ones = [np.ones(self.problem.n_entries) for _ in heads]
         if kinds <= {None, "spherical"}:
@@ -156,7 +156,7 @@ class OpenPool:
             scales(head.normalize, diagonal[h], sums[h], masks[h].sum()) if head.normalize in ("multiplicative", "trace") else ones[h]
             for h, head in enumerate(heads)
         ]
-        return [scale if head.scale is None else head.scale for head, scale in zip(heads, found, strict=True)]
+        return [scale if head.normalisation is None else head.normalisation for head, scale in zip(heads, found, strict=True)]
 
     def normalisation(self, head: Head, mask: np.ndarray) -> np.ndarray:
         """Normalisation factors (E,) of a head that is not trained yet; `open` comes first."""

@@ -31,10 +31,8 @@ class HeadResult:
 
 
 def result_of(solver: HeadSolver, factor: np.ndarray, f: np.ndarray | None) -> HeadResult:
-    certificate, a, theta = solver.proved
-    if solver.certificate.gap <= solver.head.tol:  # polished beyond the tolerance: the last point is the better one
-        certificate, a, theta = solver.certificate, solver.a.copy(), solver.theta
-    rounds = min(solver.rounds - solver.first_round, solver.head.max_rounds)  # going back to the best point is no step
+    """What a head has learned in the stage that it is done with. factor : (E,) normalisation. f : decision values of `Head.watch`."""
+    (certificate, a, theta), rounds = solver.result()
     return HeadResult(a, theta, certificate.intercept, factor, certificate, rounds, certificate.gap <= solver.head.tol, f)
 
 

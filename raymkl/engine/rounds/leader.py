@@ -12,84 +12,108 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...optim.certificate import certify
+from ...optim.certificate import Certificate, certify
+from ...optim.weight_rules import CertifiedPoint, rule_of
+from .ascent import STILL
 from .head import HeadSolver
+from .head_state import Course, Found, State
+
+NO_VALUES = np.empty(0)  # dual variables are kept by the members
 
 
-class Leader(HeadSolver):
-    """Leads `members`, whose rule becomes "led"; they are done together."""
+class Leader:
+    """Leads `members`, which leave their weights and decisions to it; they are done together.
+
+    To the coordinator it is what a head is that stands alone: `settle`, `exhausted`, `certificate`, `widened`, `last_stage`, `next_stage`.
+    """
 
     def __init__(self, members: list[HeadSolver]):
         first = members[0]
-        super().__init__(
-            first.head, first.spread, first.size, first.new, np.max([member.round_off for member in members], axis=0), first.patience
-        )
-        self.members, self.rule = members, "hold"
-        for member in members:
-            member.rule, member.theta = "led", self.theta.copy()
+        self.members, self.head = members, first.head
+        self.theta, self.s = first.theta, first.s
+        norm, step = first.head.norm, first.head.theta_step
+        self.rule = rule_of(norm, first.rule.used, first.head.tol, self.theta, first.head.solver, step, shared=True)
+        self.course = Course(first.head, first.course.patience)
+        self.round_off = np.max([member.round_off for member in members], axis=0)
+        self.certificate: Certificate | None = None
+        self._hand_over_weights()
+
+    @property
+    def last_stage(self) -> bool:
+        return self.members[0].last_stage
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether nothing but more precise statistics would help."""
+        return self.course.state is State.EXHAUSTED
 
     def absorb_members(self) -> None:
         """After all members have absorbed a round: certify, decide, and take the weight step of the group."""
-        self.rounds += 1
-        self._certify_members()
-        self._remember()
-        self._decide()
-        self.weights_moved = False
-        if self.going_back:
-            self.theta = self.best[2].copy()
-        elif not self.ready:
-            self._held_weight_step(self.dual_value)
+        self.course.rounds += 1
+        self._certify()
+        if self.course.remember(self.certificate, NO_VALUES, self.theta):
+            for member in self.members:
+                member.course.best = self._found(member)
+        self.course.decide(self.certificate, satisfied=self.certificate.gap <= self.head.tol)
+        moved = False
+        if self.course.state is State.GOING_BACK:
+            self.theta = self.course.best.theta.copy()
+        elif self.course.state is State.WORKING:
+            before, self.theta = self.theta, self.rule.after_round(self._certified_point())
+            moved = bool(np.any(self.theta != before))
         for member in self.members:
-            member.ready, member.going_back = self.ready, self.going_back
-            if self.weights_moved:
-                member.theta, member.weights_moved = self.theta.copy(), True
-
-    @property
-    def dual_value(self) -> float:
-        return float(np.sum([member.dual_value for member in self.members]))
-
-    def _certify_members(self) -> None:
-        """One certificate for all members, from what each has found of itself."""
-        members = self.members
-        self.s = np.sum([member.s for member in members], axis=0)
-        losses = sum(member.losses.min() for member in members)
-        self.certificate = certify(self.head.norm, self.theta, self.s, self.dual_value, np.zeros(1), np.array([losses]))
-        self.violation = max(member.violation for member in members)
-        self.a = np.concatenate([member.a for member in members])
-        for member in members:
-            member.certificate = replace(self.certificate, intercept=member.intercept)
+            member.course.state = self.course.state
+            member.seen.stale = member.seen.stale or moved
+        if moved:
+            self._hand_over_weights()
 
     def settle(self) -> None:
         """Decide for all members, once each has its proof."""
-        self._certify_members()
-        before = self.proved
-        super().settle()
+        self._certify()
+        before = self.course.proved
+        self.course.settle(self.certificate, NO_VALUES, self.theta)
         for member in self.members:
-            if self.proved is not before:
-                member.proved = (member.certificate, member.a.copy(), self.theta.copy())
-            member.best = member.proved
-            member.done, member.ready, member.weights_moved = self.done, self.ready, self.weights_moved
+            if self.course.proved is not before:
+                member.course.proved = self._found(member)
+            member.course.best, member.course.state = member.course.proved, self.course.state
+            # Where they go on, the next round shows the residuals as they are, before rows are chosen.
+            member.seen.stale = not self.course.is_over
 
-    def _remember(self) -> None:
-        before = self.best
-        super()._remember()
-        if self.best is not before:
-            for member in self.members:
-                member.best = (replace(self.certificate, intercept=member.intercept), member.a.copy(), self.theta.copy())
-
-    def widened(self, spread: np.ndarray, round_off: np.ndarray) -> None:
-        """The members have been told already, each with its own round-off."""
-        super().widened(spread, round_off)
-        for member in self.members:
-            member.theta = self.theta.copy()
+    def widened(self) -> None:
+        """Go on with more precise statistics, of which the members have been told already."""
+        self.round_off = np.max([member.round_off for member in self.members], axis=0)
+        self.course.widen()
+        self._hand_over_weights()
 
     def next_stage(self) -> None:
         """All members go on with their next bounds."""
         for member in self.members:
             member.next_stage()
-        self.stage += 1
-        self._set_bounds()
-        self._renew_weights()
+        self.theta = self.rule.new_stage(self.theta, self.s)
+        self._hand_over_weights()
+        self.course.start_stage()
+
+    def _hand_over_weights(self) -> None:
         for member in self.members:
-            member.theta = self.theta.copy()
-        self._start_stage()
+            member.point.theta = self.theta.copy()
+
+    def _certify(self) -> None:
+        """One certificate for all members, from what each has found of itself."""
+        members = self.members
+        self.s = np.sum([member.s for member in members], axis=0)
+        losses = sum(member.seen.losses.min() for member in members)
+        self.certificate = certify(self.head.norm, self.theta, self.s, self._dual_value(), np.zeros(1), np.array([losses]))
+        for member in members:
+            member.seen.certificate = replace(self.certificate, intercept=member.intercept)
+
+    def _dual_value(self) -> float:
+        return float(np.sum([member.seen.dual_value for member in self.members]))
+
+    def _certified_point(self) -> CertifiedPoint:
+        members = self.members
+        a = np.concatenate([member.a for member in members])
+        still = max(member.violation for member in members) <= STILL * members[0].box.unit
+        return CertifiedPoint(self.theta, self.s, self.round_off * float(a @ a), self.certificate, self._dual_value(), still)
+
+    def _found(self, member: HeadSolver) -> Found:
+        return Found(member.certificate, member.a.copy(), self.theta.copy())

@@ -73,14 +73,14 @@ class HeadRows:
         """Numbers of the rows at the given places."""
         return places if self.rows is None else self.rows[places]
 
-    def take_over(self, scale: float, a: np.ndarray) -> None:
+    def take_over(self, bounds_factor: float, a: np.ndarray) -> None:
         """The stage and the dual variables (n,) that a lost shard had."""
-        self.box, self.a = Box(self.head, self.own, scale), np.array(a)
+        self.box, self.a = Box(self.head, self.own, bounds_factor), np.array(a)
 
-    def restage(self, scale: float, stretch: float) -> None:
+    def restage(self, bounds_factor: float, stretch: float) -> None:
         """The next stage of a head's path: other bounds, all dual variables (and with them the sums) multiplied."""
-        if scale != self.box.scale:
-            self.box = Box(self.head, self.own, scale)
+        if bounds_factor != self.box.bounds_factor:
+            self.box = Box(self.head, self.own, bounds_factor)
         if stretch != 1.0:
             self.a = np.clip(self.a * stretch, self.box.lower, self.box.upper)
             for G in self.G or []:
@@ -108,8 +108,8 @@ class HeadRows:
 class Box:
     """Own part (n,) of a head's box, linear term, targets and bounds, in one stage of its path."""
 
-    def __init__(self, head: Head, own: slice, scale: float):
-        self.scale = scale
-        self.targets, self.bounds = head.targets[own], head.bounds[own] * scale
+    def __init__(self, head: Head, own: slice, bounds_factor: float):
+        self.bounds_factor = bounds_factor
+        self.targets, self.bounds = head.targets[own], head.bounds[own] * bounds_factor
         self.lower, self.upper = head.loss.box(self.targets, self.bounds)
         self.linear = head.loss.linear(self.targets)

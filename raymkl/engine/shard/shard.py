@@ -221,7 +221,7 @@ class Shard:
     def _change(self, part: HeadRequest) -> None:
         """Bring a head's dual variables, and its sums over columns that are at hand, up to date."""
         state = self.heads[part.head]
-        state.restage(part.scale, part.stretch)
+        state.restage(part.bounds_factor, part.stretch)
         if len(part.columns) == 0:
             return
         mine = (part.columns >= self.first) & (part.columns < self.first + self.n)
@@ -353,9 +353,9 @@ class Shard:
         self._enter(request)
 
     def resume(self, states: dict[int, tuple[float, np.ndarray]]) -> None:
-        """Take over stages and dual variables of heads, by number: (scale of the bounds, a (n_total,))."""
-        for h, (scale, a) in states.items():
-            self.heads[h].take_over(scale, a[self.first : self.first + self.n])
+        """Take over stages and dual variables of heads, by number: (factor of the bounds, a (n_total,))."""
+        for h, (bounds_factor, a) in states.items():
+            self.heads[h].take_over(bounds_factor, a[self.first : self.first + self.n])
 
     def hold_heads(self, numbers: list[int]) -> None:
         """Keep f alone for heads whose weights are held; it is zero until a proof says what it is."""

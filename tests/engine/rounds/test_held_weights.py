@@ -7,8 +7,9 @@ from raymkl.engine.faults.policy import FailurePolicy
 from raymkl.engine.pools.local import LocalPool
 from raymkl.engine.rounds import head as head_solver
 from raymkl.engine.rounds.coordinator import Coordinator
-from raymkl.engine.rounds.head import HeadSolver, may_hold
+from raymkl.engine.rounds.head import HeadSolver
 from raymkl.kernels import Linear, rbf
+from raymkl.optim.weight_rules import Follow
 from tests.engine.given_points import entries, head_of, problem_of
 from tests.engine.lossy_pool import Fault, LossyPool
 from tests.reference import dual_value, noisy_problem
@@ -57,7 +58,7 @@ def test_weights_are_held_near_the_end(p, tol):
 
 def test_the_model_is_the_one_of_weights_that_follow(monkeypatch):
     held = trained(tol=1e-6)[0]
-    monkeypatch.setattr(head_solver, "may_hold", lambda head: False)
+    monkeypatch.setattr(Follow, "may_be_held", False)
     follows, _, never = trained(tol=1e-6)
     assert not any(never)
     np.testing.assert_allclose(held.theta, follows.theta, atol=2e-3)
@@ -91,18 +92,3 @@ def test_shards_lost_while_weights_are_held(worked):
         result, _, _ = trained(lambda problem, number=number: LossyPool({None: X}, problem, 3, [Fault("advance", number, (0, 2), worked)]))
         assert_proved(result, 4 / 3, 1e-4)
         assert result.certificate.dual == pytest.approx(calm.certificate.dual, rel=2e-4)
-
-
-@pytest.mark.parametrize(
-    "more, expected",
-    [
-        ({}, True),
-        ({"p": 2.0}, True),
-        ({"p": 1.0}, False),
-        ({"p": 3.0}, False),
-        ({"solver": "wrapper"}, False),
-        ({"theta_step": "cutting_plane"}, False),
-    ],
-)
-def test_who_may_hold(more, expected):
-    assert may_hold(head_of(Y, **more)) is expected

@@ -7,9 +7,9 @@ from raymkl import MKLClassifier
 from raymkl.engine import plan
 from raymkl.engine.pools.local import LocalPool
 from raymkl.engine.problem import Head, Problem
-from raymkl.engine.rounds import head as head_solver
+from raymkl.engine.rounds import ascent
+from raymkl.engine.rounds.ascent import INNER, WHOLE
 from raymkl.engine.rounds.coordinator import Coordinator
-from raymkl.engine.rounds.head import INNER, WHOLE
 from raymkl.kernels import RBF, rbf
 from raymkl.kernels.pairs.families import group
 from raymkl.optim.losses import EpsilonInsensitive, Hinge
@@ -85,10 +85,10 @@ def test_rows_that_came_last_stay(small_sets):
         coordinator.round_once()
         solver = coordinator.solvers[0]
         while coordinator.busy:
-            a, entered = solver.a.copy(), solver.entered.copy()
+            a, entered = solver.a.copy(), solver.rows.entered.copy()
             inside = solver.working_set[(np.abs(a) > 0)[solver.working_set] & (np.abs(a) < C)[solver.working_set]]
             coordinator.round_once()
-            waiting = np.setdiff1d(inside, np.concatenate([solver.summary.grow, solver.summary.shrink]))
+            waiting = np.setdiff1d(inside, np.concatenate([solver.seen.summary.grow, solver.seen.summary.shrink]))
             stays = np.isin(waiting, solver.working_set)
             if coordinator.busy and stays.any() and not stays.all():
                 checked += 1
@@ -102,13 +102,13 @@ def test_rows_that_came_last_stay(small_sets):
 @pytest.mark.parametrize(("bank", "part"), [([RBF(0.05)], WHOLE), (rbf([0.01, 0.05, 0.3]), INNER)])
 def test_all_rows_at_once_are_solved_precisely_where_no_weights_follow(monkeypatch, bank, part):
     """One kernel is done after one sub-problem. With several the weights move after it, and a precise solution would be lost."""
-    tolerances, original = [], head_solver.solve
+    tolerances, original = [], ascent.solve
 
     def solve(Q, residual, x, lower, upper, tolerance, **more):
         tolerances.append((tolerance, len(x)))
         return original(Q, residual, x, lower, upper, tolerance, **more)
 
-    monkeypatch.setattr(head_solver, "solve", solve)
+    monkeypatch.setattr(ascent, "solve", solve)
     clf = MKLClassifier(kernels=bank, engine="local", tol=1e-3).fit(X[:400], Y[:400])
     assert clf.converged_ and clf.duality_gap_ <= 1e-3
     assert tolerances[0] == (part, 400)  # the first violation is above 1

@@ -11,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from raymkl import MKLClassifier, RayParams
 from raymkl.engine import plan
 from raymkl.engine.rounds import head as head_solver
+from raymkl.engine.rounds import head_state
 from raymkl.engine.shard import proof
 from raymkl.engine.shard.head_rows import WORTH_LEAVING, HeadRows
 from raymkl.engine.shard.proof import prove, review
@@ -124,7 +125,7 @@ def test_a_review_takes_violators_back(dtype, shards, monkeypatch):
     a, theta, b = some_point(Y, share=0.1), np.array([0.6, 0.4, 0.1]), 0.1
     f = (entries(BANK, X) @ theta) @ a
     with standing_at(problem_of(BANK, N, dtype), X, [head_of(Y)], [(a, theta)], shards) as coordinator:
-        coordinator.solvers[0].intercept = b
+        coordinator.solvers[0].point.intercept = b
         states = [shard.heads[0] for shard in coordinator.pool.shards]
         for state in states:
             state.shrink(state.a != 0)
@@ -187,7 +188,7 @@ def leave_too_early(monkeypatch, proofs):
 
     def leave(solver):
         hasty = solver.head.shrinks and solver.certificate is not None and solver.proofs < proofs
-        return (solver.middle, -solver.violation) if hasty else rule(solver)
+        return (solver.seen.middle, -solver.violation) if hasty else rule(solver)
 
     monkeypatch.setattr(head_solver.HeadSolver, "leave", property(leave))
     monkeypatch.setattr(proof, "FEWEST_AT_WORK", 8)
@@ -209,7 +210,7 @@ def test_rows_that_leave_wrongly_come_back(monkeypatch):
 def test_a_gap_that_no_proof_has_shown_is_not_reported(monkeypatch):
     """Rows leave wrongly again and again: the rounds believe in small gaps, and the proofs do not."""
     leave_too_early(monkeypatch, proofs=10**9)
-    monkeypatch.setattr(head_solver, "FUTILE_PROOFS", 2)
+    monkeypatch.setattr(head_state, "FUTILE_PROOFS", 2)
     Seen(monkeypatch)
     with pytest.warns(ConvergenceWarning, match="relative duality gap"):
         model = fit()

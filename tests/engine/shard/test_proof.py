@@ -186,7 +186,7 @@ def test_offsets_make_the_next_round_accurate(light, shards):
         wrong = np.abs(f_of_all(coordinator, 0) - f).max()
         assert wrong > 1e-6
         told_nothing_new(coordinator)
-        solver.intercepts = INTERCEPTS
+        solver.point.intercepts = INTERCEPTS
         ((losses, s, _, _),) = proved(coordinator, [0])
         solver.take_proof(losses, s * coordinator.factors[0])
         solver.settle()
@@ -194,7 +194,7 @@ def test_offsets_make_the_next_round_accurate(light, shards):
         told_nothing_new(coordinator)
         np.testing.assert_allclose(solver.s, np.einsum("i,ijm,j->m", a, K, a), rtol=1e-10)
         np.testing.assert_allclose(f_of_all(coordinator, 0), f, rtol=1e-10, atol=1e-10 * np.abs(a).sum())
-        summary = solver.summary
+        summary = solver.seen.summary
         np.testing.assert_allclose(summary.grow_residual, (Y - f)[summary.grow], atol=1e-8)
         np.testing.assert_allclose(summary.gradients @ solver.combination + summary.offsets, f[summary.ids], atol=1e-8)
         np.testing.assert_allclose(summary.losses, slow(K, head, a, theta)[0], rtol=1e-10)

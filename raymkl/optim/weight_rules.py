@@ -1,0 +1,320 @@
+"""How the weights of the kernels move while the dual variables are found: rules with one signature.
+
+    max_a  dual_value(a) - 1/2 dual_norm(s(a)),    s_m = a' K_m a,    at the optimum theta = gradient of dual_norm at s
+
+* Follow             theta is the gradient of the dual norm at every dual point; the sub-problem knows how theta will answer and a line
+                     search on the exact dual makes every step an ascent step (chunking, p > 1).
+* FollowMultipliers  the same with a calmer norm in place of the dual norm that is renewed until both agree (chunking, "auto", p at or very
+                     near 1; see `multipliers`).
+* FixedPoint         theta is made anew from ||w_m|| after every sub-problem (chunking, "analytic", p at or very near 1).
+* Hold               theta stays until the SVM at this theta is solved well enough, then takes an analytic step (`HoldAnalytic`) or one of
+                     cutting planes (`HoldCuts`). Wrapper: solved to full precision; else until theta is the larger part of the gap.
+* Led                theta is that of a group of heads, whose leader has a rule of its own.
+
+A step asks a rule for `before_step`, `response`, `step_length`, `after_step` in this order; a round for `to_certify`, then `after_round`; a
+problem with other bounds for `new_stage`. Every one of them takes and returns weights as arrays (M,) and changes none in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from .certificate import Certificate
+from .cutting_planes import CuttingPlanes
+from .multipliers import Multipliers
+from .norms import GroupedNorm, LpNorm, Norm
+from .subproblem import line_search, weight_response
+
+# Dual exponents beyond this make the weights jump between kernels; a calmer norm, or the fixed point, is better there.
+LARGEST_FOLLOWED_EXPONENT = 64.0
+# Dual exponents up to which weights that follow may be held for a while: beyond, they answer to little changes.
+LARGEST_HELD_EXPONENT = 4.0
+# The wrapper solves each SVM to this part of the tolerance.
+FULL_PRECISION = 0.1
+# Steps of the fixed point are stretched up to this factor, and no weight falls below this part of the largest: zero could never return.
+LONGEST_STRIDE = 32.0
+SMALLEST = 1e-12
+# Cutting planes that move no weight by more than this have come to their end.
+STANDS_STILL = 1e-9
+# A new stage begins with every weight at least this part of the largest one.
+LIFTED = 1e-2
+
+
+class CertifiedPoint(NamedTuple):
+    """A point as a round has shown it.
+
+    theta, s : (M,) weights and quadratic terms. noise : (M,) round-off of s. dual_value : the part of the dual objective that is not the
+    norm. still : whether no dual variable can move at these weights. gram : returns (M, M) inner products of the kernels' parts of f;
+    a rule that is shared by several heads does without it.
+    """
+
+    theta: np.ndarray
+    s: np.ndarray
+    noise: np.ndarray
+    certificate: Certificate
+    dual_value: float
+    still: bool
+    gram: Callable[[], np.ndarray] | None = None
+
+
+class WeightRule:
+    """The signature of all rules; as it stands here the weights never move.
+
+    ascends : whether every step increases the dual objective itself, so that rounds without progress mean something.
+    repeats : whether a sub-problem of all rows is worth solving again, because the weights answer to its solution.
+    may_be_held : whether the weights answer so calmly that they may stay for a while near the end.
+    """
+
+    ascends = False
+    repeats = False
+    may_be_held = False
+
+    def __init__(self, norm: LpNorm | GroupedNorm, used: np.ndarray, tol: float):
+        """norm : over the kernels. used : (M,) kernels that are not zero on all rows. tol : relative gap to reach."""
+        self.norm, self.used, self.tol = norm, used, tol
+        self.floor = np.zeros(len(used))  # under the quadratic terms from which weights are made
+
+    def before_step(self, theta: np.ndarray, s: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """Weights with which a sub-problem is stated. s, noise : (M,) quadratic terms and their round-off."""
+        return theta
+
+    def response(self, s: np.ndarray, gradients: np.ndarray, coefficients: np.ndarray) -> np.ndarray | None:
+        """How the weights will answer, as a factor of the Hessian (see `weight_response`); None: they stay during the sub-problem.
+
+        gradients : (q, R) of the working set. coefficients : (M, R) of the kernels over the basis functions.
+        """
+        return None
+
+    def step_length(self, gain: float | Callable[[float], float], s: np.ndarray, s1: np.ndarray, s2: np.ndarray) -> float:
+        """Part t in [0, 1] of a step to take, along which the quadratic terms are s + t s1 + t^2 s2 (see `line_search`)."""
+        return 1.0
+
+    def after_step(self, theta: np.ndarray, s: np.ndarray, t: float, weight_gap: float) -> np.ndarray:
+        """Weights after a step of length t that led to s. weight_gap : the weights' part of the gap, in the last certificate."""
+        return theta
+
+    def to_certify(self, point: CertifiedPoint) -> np.ndarray | None:
+        """Weights whose certificate is wanted before anything else is decided; None: go on with the present one."""
+        return None
+
+    def after_round(self, point: CertifiedPoint) -> np.ndarray:
+        """Weights to go on with; other ones than before are a step of the weights alone."""
+        return point.theta
+
+    def new_stage(self, theta: np.ndarray, s: np.ndarray) -> np.ndarray:
+        """Weights to begin with once the bounds of the dual variables are others; s : (M,) at the point to begin with."""
+        return theta
+
+    def caught_up(self, theta: np.ndarray, s: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """Weights that were held, and now move towards the ones that belong to s."""
+        return theta
+
+    def gradient(self, s: np.ndarray, norm: Norm) -> np.ndarray:
+        """The gradient of a norm at s + floor, (M,)."""
+        return np.where(self.used, norm.weights(s + self.floor), 0.0)
+
+    def set_floor(self, s: np.ndarray, noise: np.ndarray) -> None:
+        """Terms below their round-off mean nothing. For p > 2 a vanishing term asks for an infinite weight; a floor that changes the dual
+        penalty by less than half the tolerance, for all kernels together, keeps it finite.
+        """
+        norm, least = self.norm, 0.0
+        if norm.p > 2:
+            share = 0.5 * self.tol * norm.k / max(self.used.sum(), 1)
+            least = norm.sizes(s) * share ** (1.0 / norm.k)
+        self.floor = np.where(self.used, np.maximum(least, noise), 0.0)
+
+
+class Led(WeightRule):
+    """theta is that of a group of heads."""
+
+
+class Follow(WeightRule):
+    """theta is the gradient of `followed` at every dual point."""
+
+    ascends = True
+
+    @property
+    def followed(self) -> Norm:
+        """The norm whose gradient the weights are."""
+        return self.norm
+
+    @property
+    def repeats(self) -> bool:
+        return self.norm.p != 2 and self.used.sum() != 1
+
+    @property
+    def may_be_held(self) -> bool:
+        return 1.0 <= self.norm.k <= LARGEST_HELD_EXPONENT
+
+    def before_step(self, theta, s, noise):
+        self.set_floor(s, noise)
+        return self.gradient(s, self.followed) if s.max(initial=0.0) > 0 else theta
+
+    def response(self, s, gradients, coefficients):
+        if not s.max(initial=0.0) > 0:
+            return None
+        smooth = s + self.floor
+        return weight_response(self.followed, np.where(self.used, smooth, smooth.max()), gradients, coefficients, 2.0 * self.floor)
+
+    def step_length(self, gain, s, s1, s2):
+        return line_search(self.followed, gain, s, s1, s2, self.floor)
+
+    def after_step(self, theta, s, t, weight_gap):
+        return self.gradient(s, self.followed)
+
+    def caught_up(self, theta, s, noise):
+        self.set_floor(s, noise)
+        # Half-way in logarithms: dual variables answer to weights that go all the way by as much in the other direction.
+        return self.norm.project(np.sqrt(theta * self.gradient(s, self.followed)))
+
+
+class FollowMultipliers(Follow):
+    """theta is the gradient of a calmer norm, whose reference and exponent change between the rounds."""
+
+    ascends = False
+    repeats = False
+    may_be_held = False
+
+    def __init__(self, norm: LpNorm | GroupedNorm, used: np.ndarray, tol: float, theta: np.ndarray):
+        super().__init__(norm, used, tol)
+        self.multipliers = Multipliers(norm, theta, used, tol)
+
+    @property
+    def followed(self) -> Norm:
+        return self.multipliers.followed
+
+    def after_step(self, theta, s, t, weight_gap):
+        self.multipliers.after_step(t)
+        return self.gradient(s, self.followed)
+
+    def to_certify(self, point):
+        return self.multipliers.after_round(point.certificate, point.theta, point.gram)
+
+    def after_round(self, point):
+        # Where no dual variable can move there are no steps, and the weights of a new reference would never be seen.
+        return self.gradient(point.s, self.followed) if point.still else point.theta
+
+    def new_stage(self, theta, s):
+        self.multipliers.new_bounds(theta)
+        return self.gradient(s, self.followed)
+
+
+class FixedPoint(WeightRule):
+    """theta takes a step of the fixed point after every sub-problem."""
+
+    def __init__(self, norm: LpNorm | GroupedNorm, used: np.ndarray, tol: float):
+        super().__init__(norm, used, tol)
+        self.stride = Stride()
+
+    def after_step(self, theta, s, t, weight_gap):
+        return fixed_point(self.norm, theta, s, self.used, self.stride.after(weight_gap))
+
+    def new_stage(self, theta, s):
+        self.stride = Stride()
+        return lifted(self.norm, theta, self.used)
+
+
+class HoldAnalytic(WeightRule):
+    """theta stays until the SVM is solved well enough, then takes a step of the fixed point (p < 2) or becomes the gradient (p > 2)."""
+
+    def __init__(self, norm: LpNorm | GroupedNorm, used: np.ndarray, tol: float, full: bool):
+        """full : solve to full precision between two steps of the weights (wrapper)."""
+        super().__init__(norm, used, tol)
+        self.full, self.stride = full, Stride()
+
+    def after_round(self, point):
+        certificate, precise = point.certificate, self._precise(point)
+        enough = precise if self.full else max(precise, 0.5 * certificate.weight_gap)
+        if (certificate.svm_gap > enough and not point.still) or self.norm.p == 2:
+            return point.theta
+        return self._step(point)
+
+    def _precise(self, point: CertifiedPoint) -> float:
+        """The dual variables' part of the gap at full precision."""
+        return FULL_PRECISION * self.tol * abs(point.certificate.primal)
+
+    def _step(self, point: CertifiedPoint) -> np.ndarray:
+        if self.norm.p < 2:
+            return fixed_point(self.norm, point.theta, point.s, self.used, self.stride.after(point.certificate.weight_gap))
+        self.set_floor(point.s, point.noise)
+        return self.gradient(point.s, self.norm)
+
+    def new_stage(self, theta, s):
+        self.stride = Stride()
+        return lifted(self.norm, theta, self.used) if self.norm.p < 2 else theta
+
+
+class HoldCuts(HoldAnalytic):
+    """theta stays until the SVM is solved well enough, then minimises the largest of all cuts seen so far."""
+
+    def __init__(self, norm: LpNorm | GroupedNorm, used: np.ndarray, tol: float, full: bool, ends_analytic: bool):
+        """ends_analytic : go on with the fixed point where cuts have come to their end."""
+        super().__init__(norm, used, tol, full)
+        self.ends_analytic = ends_analytic
+        self.planes: CuttingPlanes | None = CuttingPlanes(norm, len(used))
+
+    def _step(self, point):
+        if self.planes is None:
+            return super()._step(point)
+        self.planes.add(point.dual_value, 0.5 * point.s)
+        theta = self.planes.step()
+        solved = point.certificate.svm_gap <= FULL_PRECISION * self._precise(point) or point.still
+        if self.ends_analytic and solved and np.abs(theta - point.theta).max() <= STANDS_STILL:
+            # Cuts tell weights apart by the objective, to its round-off; the rest is left to the fixed point.
+            self.planes = None
+            return super()._step(point)
+        return theta
+
+    def new_stage(self, theta, s):
+        self.stride, self.planes = Stride(), CuttingPlanes(self.norm, len(self.used))  # cuts belong to the old bounds
+        return theta
+
+
+class Stride:
+    """Length of the steps of the fixed point: they grow while the weights' part of the gap shrinks."""
+
+    def __init__(self) -> None:
+        self.length, self.last_gap = 1.0, np.inf
+
+    def after(self, weight_gap: float) -> float:
+        """The length of the next step. weight_gap : the weights' part of the gap now."""
+        self.length = min(1.3 * self.length, LONGEST_STRIDE) if weight_gap <= self.last_gap else max(0.5 * self.length, 1.0)
+        self.last_gap = weight_gap
+        return self.length
+
+
+def fixed_point(norm: LpNorm | GroupedNorm, theta: np.ndarray, s: np.ndarray, used: np.ndarray, stride: float) -> np.ndarray:
+    """theta (M,) moved towards the weights that are optimal for the lengths ||w_m|| = theta_m sqrt(s_m), p in [1, 2).
+
+    The step is taken in logarithms and stretched: log theta + stride * (log target - log theta), projected to the boundary of the ball.
+    """
+    target = norm.weights_from_lengths(theta * np.sqrt(s))
+    with np.errstate(divide="ignore"):
+        now, then = np.log(np.maximum(theta, SMALLEST * theta.max())), np.log(np.maximum(target, SMALLEST * target.max()))
+    logs = now + stride * (then - now)
+    return np.where(used, norm.project(np.exp(np.maximum(logs - norm.largest(logs), np.log(SMALLEST)))), 0.0)
+
+
+def lifted(norm: LpNorm | GroupedNorm, theta: np.ndarray, used: np.ndarray) -> np.ndarray:
+    """theta (M,) for a new stage. Steps of the fixed point are factors: a weight that has come down to nothing would take so many of them
+    to return that they grow too long and overshoot.
+    """
+    return np.where(used, norm.project(np.maximum(theta, LIFTED * theta.max())), 0.0)
+
+
+def rule_of(
+    norm: LpNorm | GroupedNorm, used: np.ndarray, tol: float, theta: np.ndarray, solver: str, theta_step: str, shared: bool = False
+) -> WeightRule:
+    """The rule for weights that begin at theta (M,). solver, theta_step : as the estimators take them. shared : by several heads."""
+    if solver == "wrapper" or theta_step == "cutting_plane" or shared:
+        full, ends_analytic = solver == "wrapper", theta_step == "auto"
+        # At p = 1 cuts are quicker than the fixed point.
+        if theta_step == "cutting_plane" or (ends_analytic and norm.p == 1):
+            return HoldCuts(norm, used, tol, full, ends_analytic)
+        return HoldAnalytic(norm, used, tol, full)
+    if norm.k <= LARGEST_FOLLOWED_EXPONENT:
+        return Follow(norm, used, tol)
+    return FollowMultipliers(norm, used, tol, theta) if theta_step == "auto" else FixedPoint(norm, used, tol)
