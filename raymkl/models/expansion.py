@@ -8,7 +8,6 @@ value never depends on the rows it is predicted with).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -16,6 +15,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from ..data.rows import take
+from ..engine.resources import usable_cpus
 from ..kernels.base import Kernel, row_centers
 from ..kernels.pairs.basis import StackBasis
 from ..kernels.pairs.families import NO_GATE, Family, group
@@ -82,7 +82,7 @@ def decision_values(
             values = job(block_rows, stat)
             total[part] += values if job.family.gate == NO_GATE else gate[:, None] * values
 
-    workers = min(os.cpu_count() or 1, len(starts))
+    workers = min(usable_cpus(), len(starts))
     if workers > 1:
         with threadpool_limits(1), ThreadPoolExecutor(workers) as executor:
             list(executor.map(block, starts))

@@ -7,7 +7,6 @@ A model with several entries per kernel (one per cluster, say) adds up the entri
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -17,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
 from ..data.rows import take
+from ..engine.resources import usable_cpus
 from ..kernels.base import Kernel, row_centers
 from ..kernels.pairs.families import NO_GATE, Family, group
 from ..kernels.pairs.statistics import Matrices
@@ -114,7 +114,7 @@ def entry_contributions(
                     total[own, :, e] = sums[:, position] * row_gate * weights[:, e]
 
     starts = range(0, n, step)
-    workers = min(os.cpu_count() or 1, len(starts))
+    workers = min(usable_cpus(), len(starts))
     if workers > 1:
         with threadpool_limits(1), ThreadPoolExecutor(workers) as executor:
             list(executor.map(block, starts))

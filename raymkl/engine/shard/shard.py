@@ -27,6 +27,7 @@ from ...kernels.pairs.statistics import Matrices, SquaredDistance
 from ...optim.losses import slopes
 from ...optim.working_set import evenly_spaced, violators
 from ..problem import Head, HeadReply, HeadRequest, Problem, RoundReply, RoundRequest
+from ..resources import free_memory, this_node, usable_cpus
 from .head_rows import HeadRows
 from .light_blocks import LightSum, add_columns
 from .stack_family import ShardStacks
@@ -67,6 +68,10 @@ class Shard:
         self.stacks = ShardStacks(first, self.n, self.threads)
         self.last_reply: RoundReply | None = None
         self.scratch: dict[str, Any] = {}  # what functions that run here (see `apply`) keep between calls
+
+    def resources(self) -> tuple[str, int, int]:
+        """(node, CPUs, free bytes) that this shard's process may use, whose memory it shares with the other shards of the node."""
+        return this_node(), usable_cpus(), free_memory()
 
     # -- setting up -------------------------------------------------------------------------------------------------
 
