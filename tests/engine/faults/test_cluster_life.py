@@ -179,6 +179,7 @@ def test_twenty_fits_in_a_row(cluster):
 # -- nodes ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.cluster
 def test_three_nodes_one_of_which_is_lost(tmp_path):
     """A head without CPUs and three nodes, in a process of its own (see `nodes_script`)."""
     root = str(Path(__file__).resolve().parents[3])

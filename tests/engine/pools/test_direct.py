@@ -19,7 +19,11 @@ from raymkl.engine.pools.ray_pool import RayPool
 from raymkl.engine.pools.ray_shards import shard_actors
 from raymkl.engine.problem import HeadReply, RoundReply, RoundRequest
 from raymkl.engine.rounds.coordinator import Coordinator
-from tests.engine.shard.test_shards import BANK, X, head_of, problem_of
+from tests.builders import MIXED_BANK as BANK
+from tests.builders import head_of, problem_of
+from tests.reference import noisy_problem
+
+X, Y = noisy_problem(60, seed=11)
 
 KEY = bytes(range(KEY_BYTES))
 
@@ -248,14 +252,14 @@ PARAMS = RayParams(num_shards=2, cpus_per_shard=0.5, timeout_s=20.0)
 
 @pytest.fixture
 def place(ray_cluster):
-    with shard_actors({None: X}, problem_of(BANK), PARAMS) as found:
+    with shard_actors({None: X}, problem_of(BANK, len(X)), PARAMS) as found:
         yield found
 
 
 def trained(pool, policy=None):
-    coordinator = Coordinator(pool, problem_of(BANK), policy=policy)
+    coordinator = Coordinator(pool, problem_of(BANK, len(X)), policy=policy)
     coordinator.load()
-    ((result,),) = coordinator.run([head_of()])
+    ((result,),) = coordinator.run([head_of(Y)])
     return result, coordinator
 
 
@@ -270,7 +274,7 @@ def test_both_ways_and_the_local_pool_give_the_same_bits(place, monkeypatch):
         assert (pool.connections == [None, None]) == (pool is pools[1])
         assert (pool.calls > 5) == (pool is pools[0])
         pool.close()
-    results.append(trained(LocalPool({None: X}, problem_of(BANK), 2))[0])
+    results.append(trained(LocalPool({None: X}, problem_of(BANK, len(X)), 2))[0])
     for result in results[1:]:
         np.testing.assert_array_equal(result.a, results[0].a)
         np.testing.assert_array_equal(result.theta, results[0].theta)
@@ -331,9 +335,9 @@ def test_a_shard_that_is_still_busy_is_waited_for(place):
 
 def test_a_connection_that_ends_is_a_loss_and_the_next_shard_is_called_through_ray(place):
     pool, policy = RayPool(place, PARAMS), FailurePolicy(3)
-    coordinator = Coordinator(pool, problem_of(BANK), policy=policy)
+    coordinator = Coordinator(pool, problem_of(BANK, len(X)), policy=policy)
     coordinator.load()
-    expected = trained(LocalPool({None: X}, problem_of(BANK), 2))[0]
+    expected = trained(LocalPool({None: X}, problem_of(BANK, len(X)), 2))[0]
     cut = []
     original = pool.call_all
 
@@ -344,7 +348,7 @@ def test_a_connection_that_ends_is_a_loss_and_the_next_shard_is_called_through_r
         return original(method, *arguments)
 
     pool.call_all = call_all
-    ((result,),) = coordinator.run([head_of()])
+    ((result,),) = coordinator.run([head_of(Y)])
     assert cut and policy.total == 1 and "its connection ended" in policy.take_news()[0]
     assert pool.connections[1] is None and pool.key is None
     np.testing.assert_allclose(result.a, expected.a, atol=1e-9)

@@ -9,7 +9,8 @@ from raymkl.engine.rounds import head as head_solver
 from raymkl.engine.rounds.coordinator import Coordinator
 from raymkl.engine.rounds.head import HeadSolver, may_hold
 from raymkl.kernels import Linear, rbf
-from tests.engine.given_points import entries, head_of, problem_of
+from tests.builders import head_of
+from tests.engine.given_points import entries, problem_of
 from tests.engine.lossy_pool import Fault, LossyPool
 from tests.reference import dual_value, noisy_problem
 

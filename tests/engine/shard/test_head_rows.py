@@ -16,7 +16,8 @@ from raymkl.engine.shard.head_rows import WORTH_LEAVING, HeadRows
 from raymkl.engine.shard.proof import prove, review
 from raymkl.kernels import Linear, rbf
 from raymkl.optim.losses import EpsilonInsensitive
-from tests.engine.given_points import entries, head_of, problem_of, some_point, standing_at
+from tests.builders import head_of
+from tests.engine.given_points import entries, problem_of, some_point, standing_at
 from tests.reference import dual_optimum, dual_point, dual_value, gram, noisy_problem
 
 N = 400
