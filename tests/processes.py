@@ -53,8 +53,18 @@ def own_workers():
     return {pid: line for pid, line in own_processes().items() if line.startswith("ray::") and ("Shard" in line or "Coordinator" in line)}
 
 
-def strike(pids, how=signal.SIGKILL):
-    """Send a signal to processes, some of which may have ended."""
+def births(pids):
+    """When processes were started, by which the next one of that number is told from them. Those that have ended are left out."""
+    found = {}
     for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, how)
+        with suppress(OSError):
+            found[pid] = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[19]
+    return found
+
+
+def strike(born, how=signal.SIGKILL):
+    """Send a signal to the processes of which `births` was taken, as far as they are still there."""
+    for pid, when in births(born).items():
+        if when == born[pid]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, how)

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from tests.processes import own_processes, own_workers, strike, wait_for
+from tests.processes import PROC, births, own_processes, own_workers, strike, wait_for
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no /proc and no ps")
+pytestmark = pytest.mark.skipif(not PROC.is_dir(), reason="there is no /proc")
 
 # A process with a title like a shard's; it ends with what it reads from.
 NAMED = "import sys; sys.stdin.read()"
@@ -29,7 +29,10 @@ def test_descendants_are_found_and_struck():
         assert os.getpid() not in own_processes() and os.getppid() not in own_processes()
         # A process that only has such a word among its arguments is no worker of Ray.
         assert not inner & set(own_workers())
-        strike([*inner, 2**22 + 1])  # the second one does not exist
+        assert births([2**22 + 1]) == {}  # no process has this number
+        strike(dict.fromkeys(inner, "another time"))  # others that had the same number
+        assert inner <= set(own_processes())
+        strike(births(inner))
         process.wait(30)
         assert wait_for(lambda: not inner & set(own_processes()), 10)
     finally:

@@ -166,6 +166,7 @@ def least_budget(**more):
     return int(re.search(r"at least (\d+) bytes", str(caught.value)).group(1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("C", [0.1, 10.0])

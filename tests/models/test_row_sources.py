@@ -131,6 +131,7 @@ def test_large_values_are_computed_in_double_precision_as_in_memory(tmp_path, mo
     assert len(expected) == 2 and found == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind, more",
     [

@@ -84,6 +84,7 @@ def test_a_path_over_held_weights():
     assert_proved(stages[-1], 4 / 3, 1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("worked", [False, True])
 def test_shards_lost_while_weights_are_held(worked):
     calm, _, held = trained(lambda problem: LossyPool({None: X}, problem, 3, []))

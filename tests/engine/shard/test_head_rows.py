@@ -194,6 +194,7 @@ def leave_too_early(monkeypatch, proofs):
     monkeypatch.setattr(proof, "FEWEST_AT_WORK", 8)
 
 
+@pytest.mark.slow
 def test_rows_that_leave_wrongly_come_back(monkeypatch):
     """The first proof fails for it; then the rows are chosen anew, and the fit ends at the optimum of all rows."""
     leave_too_early(monkeypatch, proofs=1)

@@ -155,6 +155,7 @@ SOURCES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("shards", [2, 3, 7, 100], ids=lambda s: f"{s} shards")
 def test_how_rows_are_split_does_not_matter(source, shards):
