@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.slow
+
 BENCHMARKS = Path(__file__).parent.parent / "examples" / "benchmarks"
 
 
@@ -155,6 +157,7 @@ def test_against_mklpy(quick):
     assert [row["method"].split()[0] for row in rows] == ["raymkl", "raymkl", "MKLpy", "MKLpy", "raymkl"]
 
 
+@pytest.mark.ray
 def test_local_against_ray(tmp_path):
     """In a process of its own, since it starts a Ray of its own."""
     pytest.importorskip("matplotlib")

@@ -5,18 +5,17 @@ import copy
 import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
 import yaml
 
 import raymkl
+from tests.processes import births, own_processes, strike, wait_for
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIGS = ROOT / "cluster_configs"
@@ -316,17 +315,6 @@ def free_ports(count):
     return ports
 
 
-def processes_of(folder):
-    """Ids of running processes that belong to the cluster with that temporary directory."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                if folder.encode() in (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes():
-                    found.append(int(entry.name))
-    return [pid for pid in found if pid != os.getpid()]
-
-
 @pytest.fixture
 def job_server():
     """A cluster of its own with token authentication: address of its job server, and the environment that holds the token."""
@@ -337,7 +325,7 @@ def job_server():
     folder = tempfile.mkdtemp(prefix="rk", dir="/tmp")  # short: Ray puts sockets there
     gcs, dashboard, agent, client = free_ports(4)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": os.urandom(16).hex(), "RAYMKL_TEST_CLUSTER": folder}
+    environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": os.urandom(16).hex()}
     options = {
         "port": gcs,
         "dashboard-port": dashboard,
@@ -355,27 +343,28 @@ def job_server():
         wait_for_port(dashboard, head, folder)
         yield f"http://127.0.0.1:{dashboard}", environment
     finally:
+        ours = births([head.pid, *own_processes(head.pid)])  # taken now: those whose parents end are nobody's children
         head.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             head.wait(30)
-        for pid in processes_of(folder):  # of this cluster alone, whatever else runs on the machine
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        strike(ours)
         head.wait(30)
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def wait_for_port(port, head, folder, seconds=60):
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        if head.poll() is not None:
-            pytest.skip(f"ray start does not work here: {Path(folder, 'head.log').read_text()[-500:]}")
+    def answers():
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            return
         except OSError:
-            time.sleep(0.2)
-    pytest.skip(f"the job server of ray start did not answer within {seconds} s")
+            return head.poll() is not None
+        return True
+
+    answered = wait_for(answers, seconds)
+    if head.poll() is not None:
+        pytest.skip(f"ray start does not work here: {Path(folder, 'head.log').read_text()[-500:]}")
+    if not answered:
+        pytest.skip(f"the job server of ray start did not answer within {seconds} s")
 
 
 def test_a_training_job_runs_on_a_cluster(job_server, tmp_path):

@@ -37,6 +37,7 @@ STUDIES = {
 PICTURES = {"tss": ("auc.png", "weights.png", "positions.png"), "splice": ("auc.png", "positions.png")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STUDIES)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_study_runs_and_goes_on_where_it_was_stopped(example, name, tmp_path, capsys):

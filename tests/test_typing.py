@@ -67,6 +67,7 @@ def test_the_package_says_that_it_is_typed():
     assert Path(raymkl.__file__).with_name("py.typed").is_file()
 
 
+@pytest.mark.slow
 def test_public_modules_and_their_use_pass_the_type_checker(tmp_path):
     """One run of mypy over the modules that pyproject.toml lists and over a small program that uses the public names."""
     pytest.importorskip("mypy", reason="mypy is not installed")

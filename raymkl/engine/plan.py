@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..kernels.pairs.statistics import PORTION_BYTES
 from .problem import Problem
+from .resources import free_memory
 
 # Share of the free memory that caches may take when no budget is given. More of it seldom pays: columns that are wanted again stay.
 DEFAULT_SHARE = 0.25
@@ -24,18 +25,6 @@ STRING_WORKING_SET = 3072
 SMALLEST_WORKING_SET = 64
 # Blocks of working sets of all heads together.
 HEAD_BLOCK_BYTES = 512 * 2**20
-
-
-def free_memory() -> int:
-    """Bytes of memory that are available now."""
-    try:
-        with open("/proc/meminfo") as file:
-            for line in file:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
 @dataclass(frozen=True)
@@ -66,13 +55,14 @@ def plan(
     together: int = 1,
     strings: bool = False,
     light: bool = False,
+    free: int | None = None,
 ) -> MemoryPlan:
     """Plan for shards of at most `shard_rows` rows.
 
     item : bytes of the cached statistics of one pair (0: nothing is cached). rank : numbers kept per row and head, one for every basis
     function. budget : bytes per shard, or None for a share of the free memory. together : heads that must be trained at the same time;
-    others may wait for room. strings : whether kernels of strings are among them. light : whether all statistics are light. Raises
-    ValueError when not even one round fits.
+    others may wait for room. strings : whether kernels of strings are among them. light : whether all statistics are light. free :
+    bytes for each shard; None takes those of this process, shared by `n_shards`. Raises ValueError when not even one round fits.
     """
     size = STRING_WORKING_SET if strings else WORKING_SET if n_rows < LARGE_PROBLEM else LARGE_WORKING_SET
     if light and n_rows > WORKING_SET:
@@ -83,7 +73,9 @@ def plan(
     portion = min(2 * PORTION_BYTES, per_column * size)
     # A head needs its gradients and, in a round, the columns of its working set; new columns are computed in portions next to them.
     per_head = shard_rows * rank * 8 + per_column * smallest
-    total = int(DEFAULT_SHARE * free_memory() / n_shards) if budget is None else budget
+    if budget is None and free is None:
+        free = free_memory() // n_shards
+    total = int(DEFAULT_SHARE * free) if budget is None else budget
     if budget is not None and budget < portion + per_head * together:
         raise ValueError(
             f"memory_per_shard={budget} bytes cannot hold one round: shards of {shard_rows} rows need at least "
@@ -104,8 +96,20 @@ def plan(
     return MemoryPlan(capacity, size, _new(size, n_rows), per_column, int(fixed + per_column * capacity), heads, total)
 
 
-def plan_of(problem: Problem, bounds: list[tuple[int, int]], rank: int, n_heads: int, together: int, budget: int | None) -> MemoryPlan:
-    """The plan of a problem whose rows are split at `bounds`; the rest is as in `plan`."""
+def plan_of(
+    problem: Problem,
+    bounds: list[tuple[int, int]],
+    rank: int,
+    n_heads: int,
+    together: int,
+    budget: int | None,
+    free: Sequence[int] | None = None,
+) -> MemoryPlan:
+    """The plan of a problem whose rows are split at `bounds`; the rest is as in `plan`.
+
+    free : bytes for every shard, that is what its node has left divided by the shards there (see `resources.memory_shares`). All shards
+    cache the same columns, so that the smallest of them decides. None: all shards are in this process.
+    """
     statistics = list(dict.fromkeys(family.statistic for family in problem.families))
     item = sum(problem.pair_bytes(statistic) for statistic in statistics if problem.is_cached(statistic))
     rows = max((last - first for first, last in bounds), default=0)
@@ -113,7 +117,8 @@ def plan_of(problem: Problem, bounds: list[tuple[int, int]], rank: int, n_heads:
     if problem.depths:
         rank *= 2  # what a step changes in ready-made matrices is kept beside the gradients until they follow it
     light = all(statistic in problem.light for statistic in statistics)
-    return plan(rows, problem.n_rows, item, rank, n_heads, budget, len(bounds), together, strings, light)
+    least = None if free is None else min(free)
+    return plan(rows, problem.n_rows, item, rank, n_heads, budget, len(bounds), together, strings, light, least)
 
 
 def _new(size: int, n_rows: int) -> int:

@@ -8,13 +8,14 @@ For weighted-degree kernels v[d, i] belongs to the d letters of x that start at 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from ..engine.resources import usable_cpus
 
 if TYPE_CHECKING:
     from ..models.expansion import Expansion
@@ -219,7 +220,7 @@ class _Sums:
         coefficients = np.stack([c[4] for c in channels], axis=1)
         weights = np.stack([c[5] for c in channels], axis=1)
         own_rows = np.zeros(self.n, np.int64) if self.average else np.arange(self.n)
-        workers = max(1, min(os.cpu_count() or 1, self.n // ROWS_PER_THREAD))
+        workers = max(1, min(usable_cpus(), self.n // ROWS_PER_THREAD))
         edges = np.linspace(0, self.n, workers + 1).astype(int)
 
         def block(worker: int) -> np.ndarray:

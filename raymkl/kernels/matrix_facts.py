@@ -1,8 +1,7 @@
-"""Facts about stacks (n, n, M) of square matrices by which kernels are told from other matrices, in passes over memory on all cores."""
+"""Facts about stacks (n, n, M) of square matrices by which kernels are told from other matrices, in passes over memory by some threads."""
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -13,7 +12,7 @@ BLOCK = 256
 BLOCK_BYTES = 2**22
 
 
-def survey(stack: np.ndarray, roots: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def survey(stack: np.ndarray, roots: np.ndarray, threads: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Per matrix the largest |K_ij|, |K_ij - K_ji| and |K_ij| - roots_i roots_j, (M,) each. roots : (n, M)."""
     from .loops.vectors import survey_stack
 
@@ -23,11 +22,11 @@ def survey(stack: np.ndarray, roots: np.ndarray) -> tuple[np.ndarray, np.ndarray
         survey_stack(stack, roots, *found, start, min(start + BLOCK, len(stack)))
         return found
 
-    with ThreadPoolExecutor(os.cpu_count()) as threads:
-        return tuple(np.max(list(threads.map(look, range(0, len(stack), BLOCK))), axis=0))
+    with ThreadPoolExecutor(threads) as executor:
+        return tuple(np.max(list(executor.map(look, range(0, len(stack), BLOCK))), axis=0))
 
 
-def quadratic_forms(stack: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+def quadratic_forms(stack: np.ndarray, vectors: np.ndarray, threads: int) -> np.ndarray:
     """(F, M) values v' K_m v of symmetric matrices. vectors : (F, n)."""
     # In float64, also because float32 values near zero are denormal numbers, which BLAS is five times slower with.
     n, step = len(stack), max(1, BLOCK_BYTES // max(8 * stack[0].size, 1))
@@ -38,5 +37,5 @@ def quadratic_forms(stack: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         products = 2.0 * (vectors[:, :start] @ block[:, :start]) + vectors[:, rows] @ block[:, start:]  # what is left of it counts twice
         return np.einsum("fi,ifm->fm", vectors[:, rows], products)
 
-    with threadpool_limits(1), ThreadPoolExecutor(os.cpu_count()) as threads:
-        return sum(threads.map(part, range(0, n, step)))
+    with threadpool_limits(1), ThreadPoolExecutor(threads) as executor:
+        return sum(executor.map(part, range(0, n, step)))

@@ -8,7 +8,6 @@ value never depends on the rows it is predicted with). Contributions and block n
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from ..data.lazy_rows import fetch
 from ..data.rows import take
+from ..engine.resources import usable_cpus
 from ..kernels.base import Kernel, row_centers
 from ..kernels.pairs.basis import StackBasis
 from ..kernels.pairs.families import NO_GATE, Family, group
@@ -350,7 +350,7 @@ class _OneByOne:
 def _in_blocks(work: Callable[[slice], None], n: int, step: int) -> None:
     """Call `work` with blocks of at most `step` of n rows, on all cores where there are several."""
     blocks = [slice(start, min(start + step, n)) for start in range(0, n, step)]
-    workers = min(os.cpu_count() or 1, len(blocks))
+    workers = min(usable_cpus(), len(blocks))
     if workers > 1:
         with threadpool_limits(1), ThreadPoolExecutor(workers) as executor:
             list(executor.map(work, blocks))

@@ -12,7 +12,7 @@ from sklearn.utils.validation import validate_data
 from ..data.store import KernelStore, StoreRows, is_store
 from ..data.strings import looks_like_strings, select_strings
 from ..data.views import is_dict, is_frame, is_table, n_rows, select, view_of
-from ..engine.plan import free_memory
+from ..engine.resources import free_memory, usable_cpus
 from ..kernels.base import Kernel, check_non_negative
 from ..kernels.formulas import Precomputed
 from ..kernels.matrix_facts import quadratic_forms, survey
@@ -199,7 +199,7 @@ def check_kernel_stack(stack: np.ndarray, where: str = "X") -> None:
         stack = stack.entries(some, some)
     n = len(stack)
     diagonal = stack[np.arange(n), np.arange(n)].astype(np.float64)
-    largest, asymmetry, excess = survey(stack, np.sqrt(np.maximum(diagonal, 0.0)))
+    largest, asymmetry, excess = survey(stack, np.sqrt(np.maximum(diagonal, 0.0)), usable_cpus())
     bad = np.flatnonzero(asymmetry > SYMMETRY * largest)
     if len(bad):
         raise ValueError(f"kernel {bad[0]} of {where} is not symmetric: entries differ from their mirror image by {asymmetry[bad[0]]:.3g}")
@@ -211,7 +211,7 @@ def check_kernel_stack(stack: np.ndarray, where: str = "X") -> None:
     bad = np.flatnonzero(low < -DEFINITENESS * np.maximum(largest, 1e-300))
     if len(bad):
         raise ValueError(f"kernel {bad[0]} of {where} is not positive semi-definite: its diagonal has an entry {low[bad[0]]:.6g}")
-    values = quadratic_forms(stack, np.random.default_rng(0).normal(size=(FORMS, n)))
+    values = quadratic_forms(stack, np.random.default_rng(0).normal(size=(FORMS, n)), usable_cpus())
     bad = np.argwhere(values < -DEFINITENESS * n * np.maximum(np.abs(trace), largest)[None] / np.sqrt(n))
     if len(bad):
         raise ValueError(

@@ -6,24 +6,14 @@ import numpy as np
 
 from raymkl.engine.faults.recovery import bring_up_to_date
 from raymkl.engine.pools.local import LocalPool
-from raymkl.engine.problem import Head, Problem
 from raymkl.engine.rounds.coordinator import Coordinator
-from raymkl.kernels.pairs.families import NO_GATE, group
-from raymkl.kernels.pairs.statistics import InnerProduct, SquaredDistance
-from raymkl.optim.losses import Hinge
-from raymkl.optim.norms import LpNorm
+from tests import builders
 from tests.reference import gram
 
 
 def problem_of(bank, n, dtype=np.float32, light=True, gate_of_entry=None, gates=None, **more):
-    """Dense rows in one view; `light` keeps no statistics of distances and inner products."""
-    problem = Problem([None], group(bank, gate_of_entry), n, len(bank), gates, dtype, **more)
-    problem.light = frozenset(f.statistic for f in problem.families if light and isinstance(f.statistic, SquaredDistance | InnerProduct))
-    return problem
-
-
-def head_of(y, C=1.0, p=4 / 3, loss=None, **more):
-    return Head(np.asarray(y, float), np.broadcast_to(C, (len(y),)).astype(float), loss or Hinge(), LpNorm(p), **more)
+    """As in a usual run: no statistics are kept, kernels are tables in either precision."""
+    return builders.problem_of(bank, n, dtype, light, gate_of_entry, gates, **{"exact": False, **more})
 
 
 def some_point(y, seed=0, share=0.6):
@@ -35,11 +25,7 @@ def some_point(y, seed=0, share=0.6):
 
 def entries(bank, X, gate_of_entry=None, gates=None):
     """(n, n, E) matrices gate(x) k(x, z) gate(z) in float64, written out."""
-    K = gram(bank, np.asarray(X, np.float64))
-    for e, g in enumerate(gate_of_entry or []):
-        if g != NO_GATE:
-            K[..., e] *= np.outer(gates[:, g], gates[:, g])
-    return K
+    return builders.gated(gram(bank, np.asarray(X, np.float64)), gate_of_entry, gates)
 
 
 @contextmanager

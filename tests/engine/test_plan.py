@@ -3,15 +3,19 @@
 import re
 from dataclasses import asdict
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raymkl import MKLClassifier, RayParams
-from raymkl.engine.plan import free_memory, plan, plan_of
+from raymkl.data.rows import split_bounds
+from raymkl.engine.plan import DEFAULT_SHARE, plan, plan_of
 from raymkl.engine.problem import Problem
+from raymkl.engine.resources import free_memory, memory_shares
 from raymkl.kernels import Laplacian, Linear, Precomputed, rbf
 from raymkl.kernels.pairs.families import group
 from tests.reference import apart, noisy_problem
@@ -24,10 +28,6 @@ def least_of(situation):
     with pytest.raises(ValueError) as caught:
         plan(**situation, budget=1)
     return int(re.search(r"at least (\d+) bytes", str(caught.value)).group(1))
-
-
-def test_there_is_free_memory():
-    assert 2**26 < free_memory() < 2**50
 
 
 @settings(max_examples=60, deadline=None)
@@ -83,6 +83,50 @@ def test_without_a_budget_free_memory_is_shared():
     assert all(isinstance(value, int) for value in asdict(chosen).values())
 
 
+# -- memory of nodes ----------------------------------------------------------------------------------------------------
+
+GB = 2**30
+(WIDE,) = group([Laplacian(gamma=gamma) for gamma in (0.1, 1.0)])
+
+
+def planned(reports, n_rows=2_000_000, budget=None):
+    """The plan over shards that report (node, CPUs, free bytes)."""
+    problem = Problem([None], [WIDE], n_rows, 2)
+    bounds = split_bounds(n_rows, len(reports))
+    return plan_of(problem, bounds, rank=10, n_heads=1, together=1, budget=budget, free=memory_shares(reports))
+
+
+def test_the_smallest_share_decides():
+    """Three shards on a large node, one on a small one: all cache the same columns, and none takes more than a quarter of its share."""
+    reports = [("large", 8, 96 * GB)] * 3 + [("small", 1, 8 * GB)]
+    chosen = planned(reports)
+    assert 0.9 * DEFAULT_SHARE * 8 * GB < chosen.expected_peak <= DEFAULT_SHARE * 8 * GB
+    assert chosen == planned([("a", 1, 8 * GB)] + [("b", 1, 8 * GB)] + [("c", 1, 100 * GB)] * 2)
+    # The same shards on nodes of that size each have more.
+    assert planned([("large", 8, 96 * GB)] * 4).capacity == pytest.approx(3 * chosen.capacity, rel=0.1)
+
+
+def test_a_budget_is_a_budget_whatever_is_free():
+    assert planned([("a", 1, GB)] * 2, budget=3 * GB) == planned([("a", 1, 500 * GB)] * 2, budget=3 * GB)
+
+
+def test_the_plan_of_our_own_kubernetes_job(monkeypatch):
+    """The coordinator may run on the head, which has 8 Gi; what counts is what the workers' 64 Gi leave to each of their shards."""
+    text = (Path(__file__).resolve().parents[2] / "cluster_configs" / "kuberay_job.yaml").read_text()
+    spec = yaml.safe_load(text)["spec"]
+    n_shards = int(re.search(r"--shards (\d+)", spec["entrypoint"]).group(1))
+    (workers,) = spec["rayClusterSpec"]["workerGroupSpecs"]
+    limits = workers["template"]["spec"]["containers"][0]["resources"]["limits"]
+    nodes, cpus, memory = workers["replicas"], int(limits["cpu"]), int(limits["memory"].removesuffix("Gi")) * GB
+    assert (n_shards, nodes, cpus, memory) == (16, 2, 8, 64 * GB)  # one shard per CPU
+    in_use = 6 * GB  # Ray itself, the shards' code and rows
+    monkeypatch.setattr("raymkl.engine.plan.free_memory", lambda: pytest.fail("the coordinator's own memory was asked for"))
+    chosen = planned([(f"worker-{shard % nodes}", 1, memory - in_use) for shard in range(n_shards)])
+    share = (memory - in_use) // (n_shards // nodes)
+    assert share == 7.25 * GB
+    assert 0.95 * DEFAULT_SHARE * share < chosen.expected_peak <= DEFAULT_SHARE * share
+
+
 @pytest.mark.parametrize("n_rows", [1, 2, 3, 50])
 def test_few_rows(n_rows):
     chosen = plan(n_rows, n_rows, 8, 3, 1, None, 1)
@@ -122,6 +166,7 @@ def least_budget(**more):
     return int(re.search(r"at least (\d+) bytes", str(caught.value)).group(1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("C", [0.1, 10.0])

@@ -15,7 +15,7 @@ def test_quadratic_forms(dtype, portion, monkeypatch):
     monkeypatch.setattr(matrix_facts, "BLOCK_BYTES", portion)
     stack, vectors = STACK.astype(dtype), np.random.default_rng(0).normal(size=(3, 60))
     expected = np.einsum("fi,ijm,fj->fm", vectors, stack.astype(float), vectors)
-    np.testing.assert_allclose(matrix_facts.quadratic_forms(stack, vectors), expected, rtol=1e-5)
+    np.testing.assert_allclose(matrix_facts.quadratic_forms(stack, vectors, 2), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("rows", [1, 17, 256])
@@ -26,4 +26,4 @@ def test_survey(rows, moved, monkeypatch):
     stack[40, 7, 1] += 3.0
     expected = np.abs(stack), np.abs(stack - stack.swapaxes(0, 1)), np.abs(stack) - roots[:, None] * roots
     given = np.moveaxis(np.ascontiguousarray(np.moveaxis(stack, 2, 0)), 0, 2) if moved else stack
-    np.testing.assert_allclose(matrix_facts.survey(given, roots), [values.max(axis=(0, 1)) for values in expected], rtol=1e-12)
+    np.testing.assert_allclose(matrix_facts.survey(given, roots, 2), [values.max(axis=(0, 1)) for values in expected], rtol=1e-12)

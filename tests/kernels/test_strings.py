@@ -55,6 +55,7 @@ def relatives(n, length, letters="ACGT", seed=0, unknown=True):
     return ["".join(row) if i % 3 else "".join(row).lower() for i, row in enumerate(rows)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [1, 31, 32, 33, 63, 64, 65, 128, 200])
 @pytest.mark.parametrize(("degree", "shift"), [(1, 0), (2, 0), (7, 0), (20, 0), (3, 2), (6, 70)])
 def test_weighted_degree_is_its_definition(length, degree, shift):

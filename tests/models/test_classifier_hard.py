@@ -8,6 +8,8 @@ from raymkl import MKLClassifier
 from raymkl.kernels import RBF, Custom, Linear, Polynomial, rbf
 from tests.reference import apart, dual_optimum, dual_point, dual_value, gram, noisy_problem
 
+pytestmark = pytest.mark.slow
+
 X, Y = noisy_problem(60, seed=3)
 SOLVERS = [
     (p, solver, step)

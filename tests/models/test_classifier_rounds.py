@@ -14,6 +14,8 @@ from raymkl import MKLClassifier, RayParams
 from raymkl.kernels import RBF, Linear, Polynomial, rbf
 from tests.reference import apart, dual_point, dual_value, gram, noisy_problem
 
+pytestmark = pytest.mark.slow
+
 N = 1400
 X, Y = noisy_problem(N, seed=41)
 X_TEST, _ = noisy_problem(200, seed=42)

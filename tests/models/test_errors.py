@@ -1,7 +1,5 @@
 """Every bad input is a ValueError or TypeError whose text names the argument and what came."""
 
-import re
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -11,6 +9,7 @@ from sklearn.exceptions import NotFittedError
 
 from raymkl import MKLClassifier, RayParams
 from raymkl.kernels import RBF, Chi2, Custom, HistogramIntersection, Linear, rbf
+from tests.checks import fails
 from tests.reference import gram, noisy_problem
 
 BANK = [RBF(gamma=0.1), Linear()]
@@ -20,16 +19,6 @@ K = gram(BANK, X)
 
 def fit(X=X, y=Y, sample_weight=None, **more):
     return MKLClassifier(**{"kernels": BANK, "engine": "local", **more}).fit(X, y, sample_weight=sample_weight)
-
-
-def fails(words, call, kinds=(ValueError, TypeError)):
-    """The call raises one of `kinds`, nothing else, and its text holds all the words."""
-    with pytest.raises(Exception) as caught:
-        call()
-    assert isinstance(caught.value, kinds), repr(caught.value)
-    text = str(caught.value)
-    for word in words:
-        assert re.search(re.escape(str(word)), text, re.IGNORECASE), f"{word!r} is not in: {text}"
 
 
 def changed(array, place, value):

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from raymkl import MKLClassifier
 from raymkl.kernels import RBF, Linear, Precomputed
 from raymkl.models import reading
-from tests.models.test_errors import fails
+from tests.checks import fails
 from tests.reference import gram, noisy_problem
 
 X, Y = noisy_problem(60, seed=9)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from raymkl import ConvexLocalizedMKLClassifier, ConvexLocalizedMKLRegressor, MKLClassifier, MKLRegressor, RayParams, load
 from raymkl.kernels import RBF, Linear, Polynomial, Precomputed, rbf
@@ -296,27 +295,6 @@ def test_regression_with_one_cluster_is_plain(tmp_path):
     np.testing.assert_allclose(reg.predict(T), plain.predict(T), atol=1e-3)
     reg.save(tmp_path / "model.arrow")
     np.testing.assert_array_equal(load(tmp_path / "model.arrow").predict(T), reg.predict(T))
-
-
-# -- scikit-learn's own list ----------------------------------------------------------------------------------------------
-
-WEIGHTS = ("check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data")
-REASON = "the random starts of k-means depend on which rows there are"
-
-
-@pytest.mark.filterwarnings("ignore")
-@parametrize_with_checks(
-    [
-        ConvexLocalizedMKLClassifier(kernels=rbf([0.1, 1.0]), random_state=0, engine="local", n_init=2),
-        ConvexLocalizedMKLClassifier(
-            kernels=[*rbf([0.1]), Linear()], evenness="hard", p=2.0, normalize="spherical", engine="local", n_init=2
-        ),
-        ConvexLocalizedMKLRegressor(kernels=rbf([0.1, 1.0]), random_state=0, engine="local", n_init=2),
-    ],
-    expected_failed_checks=lambda estimator: dict.fromkeys(WEIGHTS, REASON),
-)
-def test_scikit_learn(estimator, check):
-    check(estimator)
 
 
 def test_precomputed_kernel_objects_cluster_as_well():

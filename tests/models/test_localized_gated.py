@@ -9,7 +9,6 @@ import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from raymkl import LocalizedMKLClassifier, MKLClassifier, RayParams, load
 from raymkl.engine.programs.gates import softmax
@@ -264,19 +263,3 @@ def test_stopping_short_is_said():
 def test_bad_input_is_named(params, data, word):
     with pytest.raises(ValueError, match=word):
         model(**params).fit(data, Y)
-
-
-WEIGHTS = ("check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data")
-REASON = "the random start of a descent and the spread of the gates' columns depend on which rows there are"
-
-
-@pytest.mark.filterwarnings("ignore")
-@parametrize_with_checks(
-    [
-        LocalizedMKLClassifier(kernels=[*rbf([0.1]), Linear()], random_state=0, n_init=1, max_iter=1, engine="local"),
-        LocalizedMKLClassifier(kernels=rbf([0.1, 1.0]), gating="kernel", random_state=0, n_init=1, max_iter=1, engine="local"),
-    ],
-    expected_failed_checks=lambda estimator: dict.fromkeys(WEIGHTS, REASON),
-)
-def test_scikit_learn(estimator, check):
-    check(estimator)

@@ -8,7 +8,6 @@ import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.svm import SVR
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from raymkl import MKLRegressor, RayParams, load
 from raymkl.kernels import RBF, Linear, rbf
@@ -153,15 +152,3 @@ def test_ray_gives_the_local_model():
     params = RayParams(num_shards=2, cpus_per_shard=0.5, timeout_s=60.0)
     local, remote = (MKLRegressor(kernels=BANK, tol=1e-6, engine=e, ray_params=params).fit(X, y) for e in ("local", "ray"))
     np.testing.assert_allclose(remote.predict(X), local.predict(X), atol=1e-6)
-
-
-WEIGHTS = ("check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data")
-
-
-@pytest.mark.filterwarnings("ignore")
-@parametrize_with_checks(
-    [MKLRegressor(kernels=rbf([0.1, 1.0]), engine="local"), MKLRegressor(kernels=[Linear()], p=1, engine="local")],
-    expected_failed_checks=lambda model: {} if model.p != 1 else dict.fromkeys(WEIGHTS, "stops at tol"),
-)
-def test_scikit_learn(estimator, check):
-    check(estimator)

@@ -131,6 +131,7 @@ def test_large_values_are_computed_in_double_precision_as_in_memory(tmp_path, mo
     assert len(expected) == 2 and found == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind, more",
     [
@@ -356,6 +357,7 @@ def test_an_error_while_a_shard_reads_comes_back(ray_cluster, folder):
 CLUSTER = Path(__file__).with_name("cluster_of_sources.py")
 
 
+@pytest.mark.cluster
 def test_on_several_nodes_the_driver_holds_a_fraction_of_the_rows(tmp_path):
     """A head without CPUs and three nodes; a table of 96 MB; see the script for what is measured."""
     result = subprocess.run([sys.executable, str(CLUSTER), str(tmp_path)], capture_output=True, text=True, timeout=300)

@@ -30,6 +30,7 @@ def fitted(X, y, kernels=BANK, **more):
     return MKLClassifier(**{"kernels": kernels, "normalize": "spherical", "engine": "local", "tol": 1e-5, **more}).fit(X, y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("normalize", ["spherical", "multiplicative", None])
 @pytest.mark.parametrize("unknown", [0.0, 0.05], ids=["known letters", "unknown letters"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -105,6 +106,7 @@ def test_sequences_of_any_length_with_spectra():
     assert np.isfinite(clf.decision_function(["ACG", "T" * 50_000])).all()
 
 
+@pytest.mark.slow
 def test_working_sets_smaller_than_the_data_and_evicted_columns(monkeypatch):
     """Blocks are put together from earlier ones, and columns that left the cache come back."""
     import raymkl.engine.plan as plan

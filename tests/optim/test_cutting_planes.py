@@ -72,6 +72,7 @@ def test_sparse_weights_are_the_linear_program(shape, cuts):
     assert naive_largest(constants, slopes, theta) == pytest.approx(best_linear(constants, slopes), rel=1e-6, abs=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cuts", [random_cuts, uniform_cuts])
 @pytest.mark.parametrize("p", BALLS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -150,6 +151,7 @@ def test_inactive_cuts_are_dropped_and_the_optimum_stays(p):
     assert planes.constants.min() >= constants.min()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8, 11))
 @pytest.mark.parametrize("p", [1.0, *BALLS])
 def test_cuts_that_hold_the_optimum_are_never_dropped(p, seed):

@@ -79,6 +79,7 @@ def test_violators_and_intercept_use_the_slope_of_their_side():
     assert intercept_from_residuals(pair, zero < 1, zero > -1, np.ones(2)) == pytest.approx(((-0.1) + 0.7) / 2)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 1000))
 def test_line_search_over_kinks_finds_the_best_step(seed):

@@ -44,6 +44,7 @@ def assert_as_good_as_the_grid(norm, gain, s0, s1, s2, smoothing=0.0, loss=1e-5)
     return t
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("p", ALL)
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 0.9, 1.0])
 def test_line_search_finds_the_best_step(p, share):

@@ -121,6 +121,7 @@ def test_scorers(scoring):
     assert_equal(*both(model(), C_ALONE, X, Y, cv=3, scoring=scoring, refit=False), atol=1e-5 if scoring is within else 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("refit", ["auc", False, lambda results: int(np.argmin(results["mean_test_auc"]))], ids=["name", "no", "callable"])
 @pytest.mark.parametrize("scoring", [{"auc": "roc_auc", "hit": "accuracy"}], ids=["dict"])
 def test_several_scores(scoring, refit):
@@ -229,6 +230,7 @@ def test_precomputed_kernels():
 # -- several classes --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", [False, True])
 def test_several_classes(shared):
     A, y = three_classes()
@@ -256,6 +258,7 @@ def test_a_fold_without_one_of_the_classes():
 # -- which blocks, which paths ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_kernels_as_a_searched_parameter(monkeypatch):
     trained = []
 

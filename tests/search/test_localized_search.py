@@ -14,7 +14,7 @@ from raymkl.search import MKLSearchCV
 from raymkl.search.folds import knows_heads
 from tests.reference import gram, noisy_problem
 
-pytestmark = pytest.mark.filterwarnings("ignore:the gates had not settled")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:the gates had not settled")]
 BANK = [*rbf([0.1, 0.5]), Linear()]
 X, Y = noisy_problem(60, seed=7)
 K = gram(BANK, X)

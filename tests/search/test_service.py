@@ -1,7 +1,6 @@
 """The service behind a tuned search, without Ray: trials begin, report, pause, stop and fail, each for itself."""
 
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ from sklearn.model_selection import StratifiedKFold, cross_val_score
 from raymkl import MKLClassifier, kernels
 from raymkl.search import service as service_module
 from raymkl.search.service import SearchService
+from tests.processes import wait_for
 from tests.reference import noisy_problem
 
 BANK = [*kernels.rbf([0.05, 0.5]), kernels.Polynomial(degree=2, coef0=1.0)]
@@ -39,10 +39,7 @@ def services():
 
 def until(condition):
     """Wait for the worker's thread."""
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end, "the service did not get there"
-        time.sleep(0.01)
+    assert wait_for(condition, 30), "the service did not get there"
 
 
 def reports_of(service, name):

@@ -1,7 +1,5 @@
 """Ray Tune over heads: light trials, one service, schedulers that can act, failures that stay where they are."""
 
-import time
-
 import numpy as np
 import pytest
 from sklearn.model_selection import StratifiedKFold, cross_val_score
@@ -9,6 +7,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from raymkl import MKLClassifier, RayParams, kernels, search
+from tests.processes import wait_for
 from tests.reference import noisy_problem
 
 pytest.importorskip("ray.tune")
@@ -37,10 +36,7 @@ def run_config(tmp_path):
 
 def all_cpus_are_free(ray):
     """Actors hold CPUs; those that ended give them back a moment later."""
-    end = time.monotonic() + 20
-    while ray.available_resources().get("CPU", 0.0) < ray.cluster_resources()["CPU"] and time.monotonic() < end:
-        time.sleep(0.05)
-    return ray.available_resources().get("CPU", 0.0) == ray.cluster_resources()["CPU"]
+    return wait_for(lambda: ray.available_resources().get("CPU", 0.0) == ray.cluster_resources()["CPU"], 30)
 
 
 def test_eight_trials(ray_cluster, run_config):

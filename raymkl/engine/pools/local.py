@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 from ...data.rows import split_bounds, take
 from ..problem import Problem
+from ..resources import usable_cpus
 from ..shard.blas_threads import one_blas_thread
 from ..shard.shard import Shard
 from ..shard.threads import side_by_side
@@ -30,7 +30,7 @@ class LocalPool:
         if num_shards is None:
             # Every pair of rows of ready-made matrices takes M numbers.
             worth = LIGHT_ROWS_PER_THREAD if problem.light else ROWS_PER_THREAD
-            num_shards = max(1, min(os.cpu_count() or 1, n * (1 + sum(problem.depths.values())) // worth, n))
+            num_shards = max(1, min(usable_cpus(), n * (1 + sum(problem.depths.values())) // worth, n))
         self.bounds = split_bounds(n, num_shards)
         self.shards = [Shard(kept=None if kept is None else kept.setdefault(s, {})) for s in range(len(self.bounds))]
         for shard, (first, last) in zip(self.shards, self.bounds, strict=True):

@@ -10,7 +10,6 @@ It knows pools only by `call_all` and `call_some`, so it runs the same in this p
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import deque
@@ -27,6 +26,7 @@ from ..faults.recovery import NO_IDS, restore
 from ..plan import plan_of
 from ..problem import Head, HeadRequest, Problem
 from ..programs.program import Program
+from ..resources import usable_cpus
 from ..shard.blas_threads import one_blas_thread
 from ..shard.proof import HeadProof, ProofRequest, prove, review
 from ..shard.threads import RowThreads
@@ -63,9 +63,9 @@ class Coordinator(OpenPool):
     ):
         """policy : what to do when shards are lost (None: none may be). standing : caches over these rows that outlive the run.
 
-        threads : of the coordinator; None takes one per core, because the shards rest while it works.
+        threads : of the coordinator; None takes one per usable CPU, because the shards rest while it works.
         """
-        threads = threads or os.cpu_count() or 1
+        threads = threads or usable_cpus()
         super().__init__(pool, problem, budget, policy, standing)
         self.history: list[dict] = []
         self.results: dict[int, list[HeadResult]] = {}

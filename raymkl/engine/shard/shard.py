@@ -27,6 +27,7 @@ from ...kernels.pairs.statistics import Matrices, SquaredDistance
 from ...optim.losses import slopes
 from ...optim.working_set import evenly_spaced, violators
 from ..problem import Head, HeadReply, HeadRequest, Problem, RoundReply, RoundRequest
+from ..resources import free_memory, this_node, usable_cpus
 from .head_rows import HeadRows
 from .light_blocks import LightSum, add_columns
 from .stack_family import ShardStacks
@@ -64,6 +65,10 @@ class Shard:
         self.stacks = ShardStacks(first, self.n, self.threads)
         self.last_reply: RoundReply | None = None
         self.scratch: dict[str, Any] = {}  # what functions that run here (see `apply`) keep between calls
+
+    def resources(self) -> tuple[str, int, int]:
+        """(node, CPUs, free bytes) that this shard's process may use, whose memory it shares with the other shards of the node."""
+        return this_node(), usable_cpus(), free_memory()
 
     # -- setting up -------------------------------------------------------------------------------------------------
 
@@ -114,7 +119,7 @@ class Shard:
     def open(self, bases: list[Basis], capacity: int, serial: int | None = None, forget: Sequence[int] = ()) -> bool:
         """Take the bases of the families and reserve a cache of `capacity` columns (memory is touched only when used).
 
-        serial : of caches that stand and are to be used instead; returns whether they are here. forget : those that are not wanted any more.
+        serial : of caches that stand and are to be used instead; returns whether they are here. forget : those not wanted any more.
         """
         self.forget_caches(forget)
         self.bases = bases

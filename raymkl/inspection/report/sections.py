@@ -5,7 +5,6 @@ Each takes `Facts` and returns the HTML of its inside.
 
 from __future__ import annotations
 
-import os
 import platform
 import sys
 from importlib.metadata import PackageNotFoundError, version
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ... import __version__
+from ...engine.resources import usable_cpus
 from .charts import Markup, bars, curves, escape, figure, heat_map, histogram, number, stacked_bars, table
 from .facts import Facts
 
@@ -253,7 +253,7 @@ def environment(facts: Facts) -> str:
         training.append(["memory planned per shard", f"at most {last['expected_peak_bytes'] / 2**20:,.0f} MiB"])
     here = [
         ["Python", sys.version.split()[0]],
-        ["machine", f"{platform.system()} {platform.release()}, {platform.machine()}, {os.cpu_count()} CPUs"],
+        ["machine", f"{platform.system()} {platform.release()}, {platform.machine()}, {usable_cpus()} usable CPUs"],
     ]
     for name in LIBRARIES:
         try:

@@ -1,13 +1,26 @@
-"""Kernels that bring their own process down at a given evaluation, and what is seen of the processes of a Ray cluster."""
+"""Kernels that bring their own process down at a given evaluation, and models with them whose rounds are many."""
 
 import os
 import signal
-import subprocess
 import time
 
 import ray
 
-from raymkl.kernels import Custom
+from raymkl import MKLClassifier, RayParams
+from raymkl.kernels import RBF, Custom
+from tests.reference import noisy_problem
+
+X, Y = noisy_problem(300, seed=61)
+# Caches of 64 columns: there are many rounds, and every one of them evaluates kernels.
+LEAST_MEMORY = 440_000
+
+
+def params(**more):
+    return RayParams(**{"num_shards": 2, "cpus_per_shard": 1, "memory_per_shard": LEAST_MEMORY, "timeout_s": 60.0, **more})
+
+
+def model(kernel, engine="ray", **more):
+    return MKLClassifier(kernels=[kernel, RBF(gamma=0.3)], tol=1e-4, C=2.0, engine=engine, ray_params=params(**more))
 
 
 def faulty(folder, at, times=1, what="kill", who="shard"):
@@ -44,20 +57,3 @@ def faulty(folder, at, times=1, what="kill", who="shard"):
         return A @ B.T
 
     return Custom(product, diag_function=lambda A: (A * A).sum(axis=1))
-
-
-def workers():
-    """Titles of the processes that hold a shard or a coordinator of the cluster that we are connected to, by process id."""
-    nodes = [node["NodeID"] for node in ray.nodes()]
-    lines = subprocess.run(["ps", "-ewwo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout.splitlines()
-    rows = [line.split(None, 2) for line in lines]
-    raylets = {row[0] for row in rows if any(f"--node_id={node} " in row[2] for node in nodes)}
-    assert raylets
-    return {int(row[0]): row[2] for row in rows if row[1] in raylets and ("Shard" in row[2] or "Coordinator" in row[2])}
-
-
-def wait_for(condition, seconds):
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return condition()

@@ -12,8 +12,8 @@ from ray.cluster_utils import Cluster
 
 from raymkl import RayParams
 from raymkl.engine.pools.placement import most_shards
-from tests.engine.faults.faulty_kernel import faulty, wait_for, workers
-from tests.engine.faults.test_cluster_life import X, Y, model
+from tests.engine.faults.faulty_kernel import X, Y, faulty, model
+from tests.processes import own_workers, wait_for
 from tests.reference import apart
 
 STORE = 100 * 2**20
@@ -45,7 +45,7 @@ try:
     refused("50 shards of 1 CPU need 50 CPUs, the Ray cluster has 3", num_shards=50)
     refused("and the largest node of the Ray cluster has 1", cpus_per_shard=2, memory_per_shard=None)
     refused("is more than any node of the Ray cluster has", memory_per_shard=10**15)
-    assert not workers()
+    assert not own_workers()
 
     want = model(faulty(folder, 10**9), engine="local").fit(X, Y).decision_function(X)
     kernel = faulty(folder, 4, what="wait")
@@ -59,7 +59,7 @@ try:
         clf = fit.result()
     assert clf.shard_failures_ >= 1
     assert apart(clf.decision_function(X), want) < 0.05
-    assert wait_for(lambda: not workers(), 30), workers()
+    assert wait_for(lambda: not own_workers(), 30), own_workers()
     assert wait_for(lambda: ray.available_resources().get("CPU", 0.0) == 3.0, 30), ray.available_resources()
     assert {group["state"] for group in ray.util.placement_group_table().values()} <= {"REMOVED"}
     print("all is well")

@@ -27,6 +27,7 @@ KINDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rounds", [2, 4])
 def test_a_resumed_run_is_the_uninterrupted_one(tmp_path, monkeypatch, capfd, kind, rounds):

@@ -13,28 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from raymkl import MKLClassifier, RayParams
+from raymkl import MKLClassifier
 from raymkl.engine.faults.policy import ShardFailure
 from raymkl.kernels import RBF
-from tests.engine.faults.faulty_kernel import faulty, wait_for, workers
-from tests.reference import apart, noisy_problem
+from tests.engine.faults.faulty_kernel import X, Y, faulty, model, params
+from tests.processes import own_workers, wait_for
+from tests.reference import apart
 
 pytestmark = [
     pytest.mark.usefixtures("ray_cluster"),
-    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes with ps"),
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at titles of processes"),
 ]
-
-X, Y = noisy_problem(300, seed=61)
-# Caches of 64 columns: there are many rounds, and every one of them evaluates kernels.
-LEAST_MEMORY = 440_000
-
-
-def params(**more):
-    return RayParams(**{"num_shards": 2, "cpus_per_shard": 1, "memory_per_shard": LEAST_MEMORY, "timeout_s": 60.0, **more})
-
-
-def model(kernel, engine="ray", **more):
-    return MKLClassifier(kernels=[kernel, RBF(gamma=0.3)], tol=1e-4, C=2.0, engine=engine, ray_params=params(**more))
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +41,7 @@ def cluster(ray_cluster):
 
 
 def assert_empty(ray):
-    assert wait_for(lambda: not workers(), 30), workers()
+    assert wait_for(lambda: not own_workers(), 30), own_workers()
     assert wait_for(lambda: ray.available_resources().get("CPU", 0.0) == 2.0, 30), ray.available_resources()
     assert wait_for(lambda: states(ray) <= {"REMOVED"}, 30), states(ray)
 
@@ -105,8 +94,7 @@ def test_more_failures_than_allowed(cluster, tmp_path):
 DRIVER = """
 import sys
 import ray
-from raymkl import MKLClassifier, RayParams
-from tests.engine.faults.test_cluster_life import X, Y, faulty, model
+from tests.engine.faults.faulty_kernel import X, Y, faulty, model
 
 ray.init(sys.argv[1], log_to_driver=False)
 model(faulty(sys.argv[2], 4, what="wait")).fit(X, Y)
@@ -123,7 +111,7 @@ def test_a_driver_that_ends_takes_all_along(cluster, tmp_path, sent):
     try:
         assert wait_for(lambda: (tmp_path / "ready").exists() or driver.poll() is not None, 120)
         assert driver.poll() is None, driver.stderr.read()
-        assert len(workers()) == 3
+        assert len(own_workers()) == 3
         driver.send_signal(sent)
         _, err = driver.communicate(timeout=60)
     finally:
@@ -170,7 +158,7 @@ def test_twenty_fits_in_a_row(cluster):
     before_store, before_own = store_bytes(address), own_bytes()
     for _ in range(20):
         clf.fit(wide, Y[:100])
-    assert wait_for(lambda: not workers(), 30)
+    assert wait_for(lambda: not own_workers(), 30)
     # Ray lets go of objects a moment after the last reference to them.
     assert wait_for(lambda: store_bytes(address) - before_store < 6 * 2**20, 20)
     assert own_bytes() - before_own < 30 * 2**20
@@ -179,6 +167,7 @@ def test_twenty_fits_in_a_row(cluster):
 # -- nodes ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.cluster
 def test_three_nodes_one_of_which_is_lost(tmp_path):
     """A head without CPUs and three nodes, in a process of its own (see `nodes_script`)."""
     root = str(Path(__file__).resolve().parents[3])

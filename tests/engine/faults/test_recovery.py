@@ -10,13 +10,11 @@ from hypothesis import strategies as st
 
 from raymkl.engine.faults.policy import FailurePolicy, ShardFailure
 from raymkl.engine.faults.recovery import restore, state_of
-from raymkl.engine.problem import Head, Problem
 from raymkl.engine.rounds.coordinator import Coordinator
 from raymkl.kernels import Laplacian, Linear, Polynomial, Precomputed, rbf
-from raymkl.kernels.pairs.families import NO_GATE, group
-from raymkl.kernels.pairs.statistics import InnerProduct, SquaredDistance
+from raymkl.kernels.pairs.families import NO_GATE
 from raymkl.optim.losses import EpsilonInsensitive, Hinge
-from raymkl.optim.norms import LpNorm
+from tests import builders
 from tests.engine.lossy_pool import Fault, LossyPool
 from tests.reference import apart, dual_value, gram, noisy_problem
 
@@ -27,15 +25,12 @@ X_MANY, Y_MANY = noisy_problem(135, seed=32)
 GATES = np.random.default_rng(3).uniform(0.2, 1.5, size=(48, 2))
 
 
-def head_of(y=Y, bounds=1.0, p=4 / 3, loss=None, **more):
-    more = {"tol": 1e-6, **more}
-    return Head(np.asarray(y, float), np.broadcast_to(bounds, (len(y),)).astype(float), loss or Hinge(), LpNorm(p), **more)
+def head_of(y=Y, bounds=1.0, **more):
+    return builders.head_of(y, bounds, **{"tol": 1e-6, **more})
 
 
-def problem_of(n=48, bank=BANK, gate_of_entry=None, gates=None, dtype=np.float64, light=False, **more):
-    problem = Problem([None], group(bank, gate_of_entry), n, len(bank), gates, dtype, exact=dtype == np.float64, **more)
-    problem.light = frozenset(f.statistic for f in problem.families if isinstance(f.statistic, SquaredDistance | InnerProduct) and light)
-    return problem
+def problem_of(n=48, bank=BANK, **more):
+    return builders.problem_of(bank, n, **more)
 
 
 def least_budget(problem, rows, heads):
@@ -160,6 +155,7 @@ def test_the_undisturbed_run_is_right(name):
     assert_same_model(name, results)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_shard_lost_at_the_first_and_the_last_call_of_every_method(name):
     """At the first call before the work, at the last one after it; in rounds both."""
@@ -171,6 +167,7 @@ def test_a_shard_lost_at_the_first_and_the_last_call_of_every_method(name):
             assert disturbed(name, [Fault(method, number, shards, worked)]).deaths, (method, number, worked)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["one head", "classes", "path", "precomputed", "proofs", "light", "warm starts in portions"])
 def test_a_shard_lost_in_any_round(name):
     rounds = Calm.of(name)[5]["advance"]
@@ -231,6 +228,7 @@ FAULTS = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(sorted(CASES)), st.lists(FAULTS, min_size=1, max_size=6))
 def test_any_schedule(name, faults):
@@ -267,6 +265,7 @@ def test_lost_shards_are_counted_once_each():
 # -- state of a run ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["one head", "classes", "path", "shared weights", "multiplicative", "precomputed", "evictions, normalised"]
 )

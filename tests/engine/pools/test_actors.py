@@ -10,13 +10,17 @@ from raymkl.engine.params import RayParams
 from raymkl.engine.pools.actors import ShardActor
 from raymkl.engine.pools.ray_pool import RayPool
 from raymkl.engine.pools.ray_shards import shard_actors
-from tests.engine.shard.test_shards import BANK, X, problem_of
+from tests.builders import MIXED_BANK as BANK
+from tests.builders import problem_of
+from tests.reference import noisy_problem
+
+X, _ = noisy_problem(60, seed=11)
 
 
 def test_threads_come_with_the_rows():
     actor = ShardActor()
     assert actor.threads.threads == 1
-    actor.load({None: X}, 0, problem_of(BANK), threads=3)
+    actor.load({None: X}, 0, problem_of(BANK, len(X)), threads=3)
     assert actor.threads.threads == 3
     actor.threads.close()
 
@@ -24,7 +28,7 @@ def test_threads_come_with_the_rows():
 def test_one_call_at_a_time():
     """Over the connection and through Ray, calls come in threads of their own."""
     actor = ShardActor()
-    actor.load({None: X}, 0, problem_of(BANK))
+    actor.load({None: X}, 0, problem_of(BANK, len(X)))
     begun, go_on, order = threading.Event(), threading.Event(), []
 
     def slow(shard):
@@ -85,7 +89,7 @@ def test_processes_of_shards_start_without_what_they_do_not_need(ray_cluster):
     def modules_of(shard):  # not a function of this module, whose import would load them
         return sorted(name for name in sys.modules if name in {"pydantic", "numba", "scipy"})
 
-    problem = problem_of(BANK)
+    problem = problem_of(BANK, len(X))
     params = RayParams(num_shards=2, cpus_per_shard=0.5)
     with shard_actors({None: X}, problem, params) as place:
         pool = RayPool(place, params)

@@ -1,10 +1,8 @@
 """The Ray engine gives the local engine's model, cleans up after itself, and its errors are the errors of the local engine."""
 
 import pickle
-import subprocess
 import sys
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -13,6 +11,8 @@ import scipy.sparse as sp
 from raymkl import MKLClassifier, RayParams
 from raymkl.engine.run import WORTH_ACTORS, choose_engine
 from raymkl.kernels import RBF, Custom, Laplacian, Linear, Polynomial, Precomputed, rbf
+from tests.engine.faults.faulty_kernel import faulty
+from tests.processes import own_workers, wait_for
 from tests.reference import apart, gram, noisy_problem
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -99,45 +99,27 @@ def test_functions_of_the_user_travel_to_the_shards():
 # -- processes --------------------------------------------------------------------------------------------------------
 
 
-def titles():
-    """Titles of this machine's Ray processes that hold a shard or a coordinator."""
-    lines = subprocess.run(["ps", "-eo", "args="], capture_output=True, text=True, check=True).stdout.splitlines()
-    return [line for line in lines if line.startswith("ray::") and ("Shard" in line or "Coordinator" in line)]
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads titles of processes")
+def test_actors_are_seen_while_a_fit_runs_and_gone_after_it(tmp_path):
+    """A shard waits in the middle of a round until somebody has looked."""
+    assert wait_for(lambda: not own_workers(), 30), own_workers()
+    seen = {}
 
+    def look():
+        wait_for((tmp_path / "ready").exists, 60)
+        seen.update(own_workers())
+        (tmp_path / "go").touch()
 
-def wait_for(condition, seconds):
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return condition()
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads process titles with ps")
-def test_actors_are_seen_while_a_fit_runs_and_gone_after_it():
-    assert wait_for(lambda: not titles(), 10), titles()
-    release = threading.Event()
-    seen = set()
-
-    def watch():
-        while not release.is_set():
-            seen.update(titles())
-            release.wait(0.05)
-
-    def slow(A, B):
-        time.sleep(0.01)  # or it would be over between two looks
-        return A @ B.T
-
-    kernel = Custom(slow, diag_function=lambda A: (A * A).sum(axis=1))
-    watcher = threading.Thread(target=watch)
+    watcher = threading.Thread(target=look)
     watcher.start()
     try:
+        kernel = faulty(tmp_path, 1, what="wait")
         MKLClassifier(kernels=[kernel, RBF()], engine="ray", tol=1e-6, ray_params=shards(2)).fit(X, Y)
     finally:
-        release.set()
         watcher.join()
-    assert any("Shard" in title for title in seen), seen
-    assert any("Coordinator" in title for title in seen), seen
-    assert wait_for(lambda: not titles(), 10), titles()
+    assert sum("Shard" in title for title in seen.values()) == 2, seen
+    assert any("Coordinator" in title for title in seen.values()), seen
+    assert wait_for(lambda: not own_workers(), 30), own_workers()
 
 
 # -- errors -----------------------------------------------------------------------------------------------------------
@@ -163,7 +145,7 @@ def test_an_error_in_a_shard_comes_back_as_it_was():
         with pytest.raises(ValueError, match="NaN or infinity") as caught:
             MKLClassifier(kernels=[kernel], engine=engine, ray_params=shards(2)).fit(X, Y)
         assert type(caught.value) is ValueError
-    assert wait_for(lambda: not titles(), 10), titles()
+    assert wait_for(lambda: not own_workers(), 30), own_workers()
 
 
 def test_too_little_memory_is_the_same_error_on_ray():
@@ -184,4 +166,4 @@ def test_nothing_of_the_cluster_is_kept(ray_cluster):
     data = pickle.dumps(model)
     assert b"ray.actor" not in data and b"ObjectRef" not in data
     np.testing.assert_array_equal(pickle.loads(data).decision_function(X_TEST), model.decision_function(X_TEST))
-    assert wait_for(lambda: ray_cluster.available_resources().get("CPU", 0.0) == 2.0, 10), ray_cluster.available_resources()
+    assert wait_for(lambda: ray_cluster.available_resources().get("CPU", 0.0) == 2.0, 30), ray_cluster.available_resources()

@@ -12,7 +12,7 @@ from raymkl.kernels import Linear, Polynomial, rbf
 from tests.engine.lossy_pool import Fault, LossyPool, travelled
 from tests.reference import apart, gram, noisy_problem
 
-pytestmark = pytest.mark.filterwarnings("ignore:the gates had not settled")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:the gates had not settled")]
 SHARDS = 3
 BANK = [*rbf([0.05, 0.5]), Linear()]
 X, Y = noisy_problem(45, seed=5)

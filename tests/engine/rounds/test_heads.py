@@ -7,12 +7,9 @@ import pytest
 
 from raymkl import MKLClassifier, kernels
 from raymkl.engine.pools.local import LocalPool
-from raymkl.engine.problem import Head, Problem
 from raymkl.engine.rounds.blocks import WorkingBlocks
 from raymkl.engine.rounds.coordinator import Coordinator
-from raymkl.kernels.pairs.families import group
-from raymkl.optim.losses import Hinge
-from raymkl.optim.norms import LpNorm
+from tests import builders
 from tests.reference import gram, noisy_problem
 
 N = 90
@@ -22,12 +19,12 @@ RNG = np.random.default_rng(7)
 
 
 def problem_of(bank=BANK, n=N, dtype=np.float64):
-    return Problem(views=[None], families=group(bank, join=True), n_rows=n, n_entries=len(bank), dtype=dtype, exact=dtype is np.float64)
+    return builders.problem_of(bank, n, dtype, join=True)
 
 
-def head_of(mask=None, C=1.0, p=4 / 3, targets=Y, tol=1e-6, **more):
-    bounds = np.full(len(targets), C) if mask is None else C * np.asarray(mask, float)
-    return Head(targets=targets.astype(float), bounds=bounds, loss=Hinge(), norm=LpNorm(p), tol=tol, **more)
+def head_of(mask=None, C=1.0, p=4 / 3, targets=Y, **more):
+    bounds = C if mask is None else C * np.asarray(mask, float)
+    return builders.head_of(targets, bounds, p, **{"tol": 1e-6, **more})
 
 
 class Run:

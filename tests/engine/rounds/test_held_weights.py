@@ -10,7 +10,8 @@ from raymkl.engine.rounds.coordinator import Coordinator
 from raymkl.engine.rounds.head import HeadSolver
 from raymkl.kernels import Linear, rbf
 from raymkl.optim.weight_rules import Follow
-from tests.engine.given_points import entries, head_of, problem_of
+from tests.builders import head_of
+from tests.engine.given_points import entries, problem_of
 from tests.engine.lossy_pool import Fault, LossyPool
 from tests.reference import dual_value, noisy_problem
 
@@ -84,6 +85,7 @@ def test_a_path_over_held_weights():
     assert_proved(stages[-1], 4 / 3, 1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("worked", [False, True])
 def test_shards_lost_while_weights_are_held(worked):
     calm, _, held = trained(lambda problem: LossyPool({None: X}, problem, 3, []))

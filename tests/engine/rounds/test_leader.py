@@ -13,11 +13,8 @@ import pytest
 
 from raymkl import MKLClassifier, kernels
 from raymkl.engine.pools.local import LocalPool
-from raymkl.engine.problem import Head, Problem
 from raymkl.engine.rounds.coordinator import Coordinator
-from raymkl.kernels.pairs.families import group
-from raymkl.optim.losses import Hinge
-from raymkl.optim.norms import LpNorm
+from tests import builders
 from tests.reference import dual_exponent, gram, noisy_problem
 
 BANK = [*kernels.rbf([0.05, 0.5]), kernels.Linear(), kernels.Polynomial(degree=2, coef0=1.0)]
@@ -109,23 +106,13 @@ def test_the_joint_problem(p, solver, step):
 
 def heads_of(p, path=(1.0,), group_number=0, **more):
     _, labels, _ = data()
-    return [
-        Head(
-            targets=np.where(labels == label, 1.0, -1.0),
-            bounds=np.ones(N),
-            loss=Hinge(),
-            norm=LpNorm(p),
-            path=path,
-            group=group_number,
-            **{"tol": 1e-5, **more},
-        )
-        for label in range(3)
-    ]
+    more = {"tol": 1e-5, "path": path, "group": group_number, **more}
+    return [builders.head_of(np.where(labels == label, 1.0, -1.0), p=p, **more) for label in range(3)]
 
 
 def run(heads, shards=2, budget=None):
     X = data()[0]
-    problem = Problem([None], group(BANK, join=True), N, len(BANK), dtype=np.float64, exact=True)
+    problem = builders.problem_of(BANK, N, join=True)
     pool = LocalPool({None: X}, problem, shards)
     try:
         coordinator = Coordinator(pool, problem, budget, threads=2)

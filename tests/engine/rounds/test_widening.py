@@ -12,7 +12,8 @@ from raymkl.engine.faults.policy import FailurePolicy
 from raymkl.engine.rounds.coordinator import Coordinator
 from raymkl.kernels import rbf
 from raymkl.models import base as base_module
-from tests.engine.given_points import head_of, problem_of
+from tests.builders import head_of
+from tests.engine.given_points import problem_of
 from tests.engine.lossy_pool import Fault, LossyPool
 from tests.reference import decision_from, dual_point, dual_value, gram, noisy_problem
 
@@ -135,6 +136,7 @@ def run(faults=(), shards=3):
     return result, pool, coordinator
 
 
+@pytest.mark.slow
 def test_shards_lost_before_while_and_after_precision_grows():
     calm, pool, coordinator = run()
     assert calm.converged and coordinator.problem.dtype == np.float64 and pool.seen["set_problem"]

@@ -6,14 +6,12 @@ import pytest
 from raymkl import MKLClassifier
 from raymkl.engine import plan
 from raymkl.engine.pools.local import LocalPool
-from raymkl.engine.problem import Head, Problem
 from raymkl.engine.rounds import ascent
 from raymkl.engine.rounds.ascent import INNER, WHOLE
 from raymkl.engine.rounds.coordinator import Coordinator
 from raymkl.kernels import RBF, rbf
-from raymkl.kernels.pairs.families import group
 from raymkl.optim.losses import EpsilonInsensitive, Hinge
-from raymkl.optim.norms import LpNorm
+from tests import builders
 from tests.reference import noisy_problem
 
 N, SIZE = 900, 64
@@ -28,13 +26,13 @@ def small_sets(monkeypatch):
 
 
 def coordinator_of(rows, shards):
-    problem = Problem([None], group(BANK, None), len(rows), len(BANK), None, np.float64, exact=True)
+    problem = builders.problem_of(BANK, len(rows))
     pool = LocalPool({None: rows}, problem, shards)
     return Coordinator(pool, problem), pool
 
 
 def head_of(y, loss=None, C=1.0, tol=1e-3):
-    return Head(np.asarray(y, float), np.full(len(y), C), loss or Hinge(), LpNorm(4 / 3), tol=tol)
+    return builders.head_of(y, C, loss=loss, tol=tol)
 
 
 def sets_of(rows, head, shards=1):

@@ -17,7 +17,8 @@ from raymkl.engine.shard.head_rows import WORTH_LEAVING, HeadRows
 from raymkl.engine.shard.proof import prove, review
 from raymkl.kernels import Linear, rbf
 from raymkl.optim.losses import EpsilonInsensitive
-from tests.engine.given_points import entries, head_of, problem_of, some_point, standing_at
+from tests.builders import head_of
+from tests.engine.given_points import entries, problem_of, some_point, standing_at
 from tests.reference import dual_optimum, dual_point, dual_value, gram, noisy_problem
 
 N = 400
@@ -194,6 +195,7 @@ def leave_too_early(monkeypatch, proofs):
     monkeypatch.setattr(proof, "FEWEST_AT_WORK", 8)
 
 
+@pytest.mark.slow
 def test_rows_that_leave_wrongly_come_back(monkeypatch):
     """The first proof fails for it; then the rows are chosen anew, and the fit ends at the optimum of all rows."""
     leave_too_early(monkeypatch, proofs=1)

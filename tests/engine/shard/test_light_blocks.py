@@ -12,11 +12,12 @@ from raymkl.engine.shard.light_blocks import LightSum, add_columns
 from raymkl.engine.shard.shard import Shard
 from raymkl.kernels import Linear, Polynomial, rbf
 from raymkl.kernels.pairs.families import NO_GATE
-from tests.engine.shard.test_shards import GATES, gated, head_of, opened, problem_of
+from tests.builders import gated, head_of, opened, problem_of
 from tests.reference import gram, noisy_problem
 
 X, Y = noisy_problem(60, seed=21)
 BANK = [*rbf([0.02, 0.3, 2.0]), Linear(), Polynomial(degree=2, coef0=1.0)]
+GATES = np.random.default_rng(3).uniform(0.1, 1.5, size=(60, 2))
 FIRST, LAST = 13, 50
 
 
@@ -28,12 +29,10 @@ def blocks(request, monkeypatch):
 
 
 def shard_of(dtype, light, heads=1, gate_of_entry=None, threads=1, offset=0.0):
-    problem = problem_of(BANK, gate_of_entry, None if gate_of_entry is None else GATES, dtype)
-    if light:
-        problem.light = frozenset(family.statistic for family in problem.families)
+    problem = problem_of(BANK, 60, dtype, light, gate_of_entry, None if gate_of_entry is None else GATES)
     shard = Shard(threads)
     shard.load({None: (X + offset)[FIRST:LAST]}, FIRST, problem)
-    spread = opened(shard, [head_of() for _ in range(heads)])
+    spread = opened(shard, [head_of(Y) for _ in range(heads)])
     return shard, spread
 
 
@@ -61,7 +60,7 @@ def test_sums_equal_those_over_cached_statistics_and_naive_ones(dtype, gate_of_e
     (light, spread), (cached, _) = (shard_of(dtype, kind, len(CHANGES), gate_of_entry) for kind in (True, False))
     replies = [told(shard, spread, 1, CHANGES) for shard in (light, cached)]
     assert all(cache is None for cache in light.cache) and not any(cache is None for cache in cached.cache)
-    K = gated(gram(BANK, X), gate_of_entry)[FIRST:LAST]
+    K = gated(gram(BANK, X), gate_of_entry, GATES)[FIRST:LAST]
     close = {"rtol": 1e-12, "atol": 1e-12} if dtype == np.float64 else {"rtol": 1e-4, "atol": 1e-4}
     for h, (ids, delta) in enumerate(CHANGES):
         for G, H in zip(light.heads[h].G, cached.heads[h].G, strict=True):

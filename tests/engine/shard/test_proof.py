@@ -9,7 +9,8 @@ from raymkl.engine.shard.proof import is_accurate, mask_sums, prove
 from raymkl.kernels import Chi2, Custom, Laplacian, Linear, Polynomial, rbf
 from raymkl.kernels.pairs.families import NO_GATE
 from raymkl.optim.losses import EpsilonInsensitive
-from tests.engine.given_points import entries, f_of_all, head_of, problem_of, some_point, standing_at, told_nothing_new
+from tests.builders import head_of
+from tests.engine.given_points import entries, f_of_all, problem_of, some_point, standing_at, told_nothing_new
 from tests.reference import noisy_problem
 
 N = 150

@@ -7,36 +7,27 @@ import scipy.sparse as sp
 from raymkl import MKLClassifier, RayParams
 from raymkl.data.rows import take, to_table
 from raymkl.engine.pools.local import LocalPool
-from raymkl.engine.problem import Head, HeadRequest, Problem, RoundRequest
+from raymkl.engine.problem import HeadRequest, RoundRequest
 from raymkl.engine.rounds.coordinator import Coordinator
 from raymkl.engine.shard.shard import Shard
-from raymkl.kernels import RBF, Custom, Laplacian, Linear, Polynomial, Precomputed, rbf
-from raymkl.kernels.pairs.families import NO_GATE, group
-from raymkl.optim.losses import Hinge
-from raymkl.optim.norms import LpNorm
+from raymkl.kernels import RBF, Custom, Linear, Precomputed, rbf
+from raymkl.kernels.pairs.families import NO_GATE
+from tests import builders
+from tests.builders import MIXED_BANK as BANK
+from tests.builders import gated, opened
 from tests.reference import apart, dual_optimum, dual_value, gram, noisy_problem
 
 X, Y = noisy_problem(60, seed=11)
 X_TEST, _ = noisy_problem(40, seed=12)
-BANK = [*rbf([0.05, 0.5]), Linear(), Polynomial(degree=2, coef0=1.0), Laplacian(gamma=0.2)]
 GATES = np.random.default_rng(3).uniform(0.1, 1.5, size=(60, 2))
 
 
 def problem_of(bank, gate_of_entry=None, gates=None, dtype=np.float64, n=60):
-    return Problem([None], group(bank, gate_of_entry), n, len(bank), gates, dtype, exact=dtype == np.float64)
-
-
-def gated(K, gate_of_entry, gates=GATES):
-    """Entries gate(x) k(x, z) gate(z), written out."""
-    parts = [
-        K[..., e] if g == NO_GATE else np.outer(gates[:, g], gates[:, g]) * K[..., e]
-        for e, g in enumerate(gate_of_entry or [NO_GATE] * K.shape[2])
-    ]
-    return np.stack(parts, axis=-1)
+    return builders.problem_of(bank, n, dtype, gate_of_entry=gate_of_entry, gates=gates)
 
 
 def head_of(y=Y, bounds=1.0, p=4 / 3, **more):
-    return Head(np.asarray(y, float), np.broadcast_to(bounds, (len(y),)).astype(float), Hinge(), LpNorm(p), **more)
+    return builders.head_of(y, bounds, p, **more)
 
 
 def run(problem, heads, rows=None, shards=1, budget=None):
@@ -48,22 +39,6 @@ def run(problem, heads, rows=None, shards=1, budget=None):
 
 
 # -- one shard against naive sums -------------------------------------------------------------------------------------
-
-
-def opened(shard, heads, capacity=60):
-    """A shard that is ready for rounds, and the (E, R) coefficients of the entries over its functions."""
-    largest = shard.prepare({})
-    bounds = [statistic.bound(size * 1.5) for statistic, size in zip(shard.statistics, largest, strict=True)]
-    families = shard.problem.families
-    bases = [family.basis(bounds[shard.family_statistic[f]], shard.problem.exact) for f, family in enumerate(families)]
-    shard.open(bases, capacity)
-    shard.add_heads(dict(enumerate(heads)))
-    spread = np.zeros((shard.problem.n_entries, sum(basis.rank for basis in bases)))
-    at = 0
-    for family, basis in zip(families, bases, strict=True):
-        spread[family.members, at : at + basis.rank] = basis.coefficients
-        at += basis.rank
-    return spread
 
 
 @pytest.mark.parametrize("gate_of_entry", [None, [0, 0, NO_GATE, 1, 1], [0, 1, 0, 1, 0]], ids=str)
@@ -79,7 +54,7 @@ def test_rounds_of_a_shard_equal_naive_sums(gate_of_entry, dtype, make, light):
     shard = Shard()
     shard.load(make(X[first:last].astype(dtype)), first, problem)
     spread = opened(shard, [head_of()])
-    K = gated(gram(BANK, X), gate_of_entry)
+    K = gated(gram(BANK, X), gate_of_entry, GATES)
     theta = np.array([0.3, 0.0, 0.5, 0.2, 0.9])
     intercepts = np.array([-0.4, 0.0, 1.1])
     a = np.zeros(60)
@@ -129,7 +104,7 @@ def test_features_of_a_row_travel_once():
 @pytest.mark.parametrize("p", [1.05, 4 / 3, 3])
 @pytest.mark.parametrize("shards", [1, 3])
 def test_gated_entries_reach_the_optimum_of_the_gated_matrices(gate_of_entry, p, shards):
-    K = gated(gram(BANK, X), gate_of_entry)
+    K = gated(gram(BANK, X), gate_of_entry, GATES)
     result = run(problem_of(BANK, gate_of_entry, GATES), [head_of(p=p, tol=1e-5)], shards=shards)[0]
     assert result.converged
     best = dual_optimum(K, Y, 1.0, p)
@@ -180,6 +155,7 @@ SOURCES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("shards", [2, 3, 7, 100], ids=lambda s: f"{s} shards")
 def test_how_rows_are_split_does_not_matter(source, shards):
