@@ -150,7 +150,7 @@ def _from_frame(X: Any, view: Any) -> np.ndarray:
                 names = [X.columns[name] for name in names]  # positions, where no column has that name
             else:
                 missing = [name for name in names if name not in known]
-                raise ValueError(f"view {missing!r} is not in X, whose columns are {_short(list(X.columns))}")
+                raise ValueError(f"view {missing!r} is not in X, whose columns are {shown(list(X.columns))}")
     parts = X[names]
     if len(names) == 1 and parts.iloc[:, 0].dtype == object and len(parts) and np.ndim(parts.iloc[0, 0]) == 1:
         return np.stack(parts.iloc[:, 0].to_list())  # a column of vectors
@@ -161,7 +161,7 @@ def _from_table(X: Any, view: Any) -> np.ndarray:
     names = X.column_names if view is None else list(view) if isinstance(view, list | tuple) else [view]
     missing = [name for name in names if name not in X.column_names]
     if missing:
-        raise ValueError(f"view {missing!r} is not in X, whose columns are {_short(X.column_names)}")
+        raise ValueError(f"view {missing!r} is not in X, whose columns are {shown(X.column_names)}")
     return np.concatenate([_table_column(X.column(name)) for name in names], axis=1)
 
 
@@ -205,5 +205,6 @@ def _two_dimensional(array: Any) -> Any:
     return array.reshape(-1, 1) if array.ndim == 1 else array
 
 
-def _short(names: list) -> str:
+def shown(names: list) -> str:
+    """Names for an error, the first twelve of them."""
     return repr(names) if len(names) <= 12 else repr(names[:12])[:-1] + f", ... {len(names)} in all]"
