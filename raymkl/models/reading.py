@@ -39,7 +39,9 @@ def check_container(estimator: Any, X: Any, reset: bool) -> Any:
     if isinstance(X, sources.SourceInput | sources.Batch):
         if reset:
             estimator.n_features_in_ = X.shape[1]
-            estimator.feature_names_in_ = np.asarray(X.features, object)
+            vars(estimator).pop("feature_names_in_", None)
+            if getattr(X, "named", True):
+                estimator.feature_names_in_ = np.asarray(X.features, object)
         return X
     if is_dict(X) or is_table(X):
         if reset:

@@ -30,10 +30,10 @@ MOST_IN_MEMORY = 2 * 2**30
 
 
 class SourceInput:
-    """A source as X of a model. label : column that is not a feature, or None."""
+    """A source as X of a model. label : column that is not a feature, or None. named : whether its columns have names that count."""
 
-    def __init__(self, source: RowSource, label: str | None = None):
-        self.source, self.label = source, label
+    def __init__(self, source: RowSource, label: str | None = None, named: bool = True):
+        self.source, self.label, self.named = source, label, named
         self.features = [name for name in source.column_names if name != label]
         if not self.features:
             raise ValueError(f"{source} has no column besides the label column {label!r}; at least one feature is needed")
