@@ -22,7 +22,6 @@ tell them from files whose digest was hit itself, metadata under any other name 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from typing import Any
@@ -32,7 +31,8 @@ import pyarrow as pa
 import scipy.sparse as sp
 
 from . import __version__
-from .data.plain_arrow import DAMAGE, open_plain, plain_array
+from .data.packed import Packer, Unpacker, digest, write_table
+from .data.plain_arrow import DAMAGE, open_plain
 from .engine.params import RayParams
 from .kernels import base, formulas, strings
 from .kernels.pairs.families import NO_GATE
@@ -87,23 +87,20 @@ def _models() -> dict:
     return {model.__name__: model for model in known}
 
 
-class _Writer:
-    """Turns values into JSON, and arrays into rows of the file."""
+class _Writer(Packer):
+    """Packs what models are made of besides numbers and arrays, too."""
 
     def __init__(self) -> None:
-        self.names: list[str] = []
-        self.data: list[bytes] = []
-        self.depth = 0
+        super().__init__("a model file", MAX_DEPTH)
 
-    def __call__(self, value: Any) -> Any:
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise ValueError(f"kernels, lists or dicts are nested more than {MAX_DEPTH} deep in this model, too deep for a model file")
-        entry = self._entry(value)
-        self.depth -= 1
-        return entry
+    def name(self, number: int) -> str:
+        return f"array{number}"
 
-    def _entry(self, value: Any) -> Any:
+    @property
+    def names(self) -> list[str]:
+        return [self.name(number) for number in range(len(self.data))]
+
+    def entry(self, value: Any) -> Any:
         if isinstance(value, base.Kernel):
             if type(value).__name__ not in KERNELS:
                 raise TypeError(f"a model with the kernel {value!r} cannot be saved: it holds a function of yours; use pickle or joblib")
@@ -113,83 +110,45 @@ class _Writer:
         if sp.issparse(value):
             value = value.tocsr()
             return {"csr": [self(value.data), self(value.indices), self(value.indptr)], "shape": list(value.shape)}
-        if isinstance(value, np.ndarray):
-            return self._array(value)
-        if isinstance(value, np.generic):
-            return self(value.item())
-        if isinstance(value, dict):
-            return {"dict": [[self(k), self(v)] for k, v in value.items()]}
+        if isinstance(value, np.ndarray) and value.dtype.kind == "O":
+            return {"objects": [self(v) for v in value.ravel().tolist()], "shape": list(value.shape)}
         if isinstance(value, tuple):
             return {"tuple": [self(v) for v in value]}
-        if isinstance(value, list):
-            return [self(v) for v in value]
         if isinstance(value, slice):
             return {"slice": [value.start, value.stop, value.step]}
-        if isinstance(value, float) and not np.isfinite(value):
-            return {"float": repr(value)}
-        if value is None or isinstance(value, bool | int | float | str):
-            return value
-        raise TypeError(f"cannot save a {type(value).__name__} ({value!r}) in a model file")
-
-    def _array(self, value: np.ndarray) -> dict:
-        if value.dtype.kind == "O":
-            return {"objects": [self(v) for v in value.ravel().tolist()], "shape": list(value.shape)}
-        self.names.append(f"array{len(self.names)}")
-        self.data.append(np.ascontiguousarray(value).tobytes())
-        return {"array": self.names[-1], "dtype": value.dtype.str, "shape": list(value.shape)}
+        return super().entry(value)
 
 
-class _Reader:
-    """The reverse of `_Writer`. arrays : bytes by name; each is taken once, so that a file cannot grow by naming one again and again."""
+class _Reader(Unpacker):
+    """The reverse of `_Writer`."""
 
     def __init__(self, arrays: dict[str, pa.Buffer]):
-        self.arrays = arrays
-        self.depth = 0
+        super().__init__(arrays, "a model file", MAX_DEPTH)
 
-    def __call__(self, value: Any) -> Any:
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise ValueError(f"entries are nested more than {MAX_DEPTH} deep")
-        found = self._value(value)
-        self.depth -= 1
-        return found
-
-    def _value(self, value: Any) -> Any:
-        if isinstance(value, list):
-            return [self(v) for v in value]
-        if not isinstance(value, dict):
-            return value
-        if "array" in value:
-            return plain_array(self.arrays.pop(value["array"]), value["dtype"], value["shape"])
-        if "objects" in value:
-            out = np.empty(len(value["objects"]), object)
-            out[:] = [self(v) for v in value["objects"]]
-            return out.reshape(value["shape"])
-        if "csr" in value:
-            matrix = sp.csr_matrix(tuple(self(part) for part in value["csr"]), shape=tuple(value["shape"]))
+    def value(self, entry: dict) -> Any:
+        if "objects" in entry:
+            out = np.empty(len(entry["objects"]), object)
+            out[:] = [self(v) for v in entry["objects"]]
+            return out.reshape(entry["shape"])
+        if "csr" in entry:
+            matrix = sp.csr_matrix(tuple(self(part) for part in entry["csr"]), shape=tuple(entry["shape"]))
             matrix.check_format(full_check=True)  # compiled code follows these indices without looking
             return matrix
-        if "kernel" in value:
-            return KERNELS[value["kernel"]](**{k: self(v) for k, v in value["params"].items()})
-        if "ray_params" in value:
-            return RayParams(**{k: self(v) for k, v in value["ray_params"].items()})
-        if "dict" in value:
-            return {_key(self(k)): self(v) for k, v in value["dict"]}
-        if "tuple" in value:
-            return tuple(self(v) for v in value["tuple"])
-        if "slice" in value:
-            if not all(part is None or isinstance(part, int | str) for part in value["slice"]):
-                raise ValueError(f"a slice cannot be made of {value['slice']}")
-            return slice(*value["slice"])
-        if "float" in value:
-            if value["float"] not in ("nan", "inf", "-inf"):
-                raise ValueError(f"{value['float']!r} is not written as a float")
-            return float(value["float"])
-        raise ValueError(f"unknown entry in a model file: {sorted(value)}")
+        if "kernel" in entry:
+            return KERNELS[entry["kernel"]](**{k: self(v) for k, v in entry["params"].items()})
+        if "ray_params" in entry:
+            return RayParams(**{k: self(v) for k, v in entry["ray_params"].items()})
+        if "tuple" in entry:
+            return tuple(self(v) for v in entry["tuple"])
+        if "slice" in entry:
+            if not all(part is None or isinstance(part, int | str) for part in entry["slice"]):
+                raise ValueError(f"a slice cannot be made of {entry['slice']}")
+            return slice(*entry["slice"])
+        return super().value(entry)
 
-
-def _key(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+    def key(self, entry: Any) -> Any:
+        value = self(entry)
+        return tuple(value) if isinstance(value, list) else value
 
 
 def save(model: Any, path: Any) -> None:
@@ -209,14 +168,7 @@ def save(model: Any, path: Any) -> None:
     table = pa.table({"name": pa.array(write.names, pa.string()), "data": pa.array(write.data, pa.large_binary())})
     text = json.dumps(head).encode()
     table = table.replace_schema_metadata({"raymkl": text, "raymkl-digest": _digest(text, write.names, write.data)})
-    unfinished = f"{path}.{os.getpid()}.unfinished"
-    try:
-        with pa.OSFile(unfinished, "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-            writer.write_table(table)
-        os.replace(unfinished, path)
-    finally:
-        if os.path.exists(unfinished):
-            os.unlink(unfinished)
+    write_table(table, os.fspath(path))
 
 
 def load(path: Any) -> Any:
@@ -272,11 +224,8 @@ def _parts(data: pa.Buffer) -> tuple[dict, dict[str, pa.Buffer]]:
 
 
 def _digest(text: bytes, names: list[str], arrays: list) -> bytes:
-    total = hashlib.blake2b(text, digest_size=16)
-    for name, data in zip(names, arrays, strict=True):
-        total.update(f"{name} {len(memoryview(data))} ".encode())
-        total.update(data)
-    return total.hexdigest().encode()
+    parts = [part for name, data in zip(names, arrays, strict=True) for part in (f"{name} {len(memoryview(data))} ", data)]
+    return digest(text, *parts, size=16).encode()
 
 
 def _restored(head: dict, read: _Reader) -> Any:

@@ -64,8 +64,12 @@ def demo(out: str, engine: str, p: float) -> None:
 @click.option("--out", type=click.Path(), default="model.raymkl", show_default=True, help="File for the model.")
 @json_option
 def train(data: str, C: float, p: float, out: str, as_json: bool, **options: Any) -> None:
-    """Learn a classifier and the weights of its kernels from DATA (CSV, Parquet, Arrow, .npz or LIBSVM)."""
-    job = _Job(data, out, options)
+    """Learn a classifier and the weights of its kernels from DATA (CSV, Parquet, Arrow, .npz or LIBSVM).
+
+    Rows of Parquet and Arrow files are streamed (--standardize and rbf:auto too): every shard reads its own, no process holds all of them
+    but the only shard of a local run. Other formats are read into memory first.
+    """
+    job = _Job(data, out, options, stream=True)
     say = (lambda text: None) if as_json else click.echo
     say(job.about_data())
     started = time.perf_counter()
@@ -91,10 +95,13 @@ def train(data: str, C: float, p: float, out: str, as_json: bool, **options: Any
 @click.option("--out", type=click.Path(), default="best.raymkl", show_default=True, help="File for the best model.")
 @json_option
 def search(data: str, C: list, p: list, cv: int, scoring: str | None, out: str, as_json: bool, **options: Any) -> None:
-    """Choose C and p by cross-validation, all folds and settings over one set of kernels, and train the best on all rows."""
+    """Choose C and p by cross-validation, all folds and settings over one set of kernels, and train the best on all rows.
+
+    All rows are read into memory, whatever the format.
+    """
     from ..search import MKLSearchCV
 
-    job = _Job(data, out, options)
+    job = _Job(data, out, options, stream=False)
     if not as_json:
         click.echo(job.about_data())
         click.echo(f"{len(C) * len(p)} settings x {cv} folds")
@@ -125,12 +132,12 @@ def search(data: str, C: list, p: list, cv: int, scoring: str | None, out: str, 
 @json_option
 def predict(model: str, data: str, out: str, format: str | None, as_json: bool) -> None:
     """Label the rows of DATA with a trained MODEL: a column `prediction`, and decision values."""
-    from ..data.tables import read_columns, write_columns
+    from ..data.tables import open_columns, write_columns
     from .summaries import plain
 
     check_writable(out)
     loaded = _load(model)
-    columns = read_columns(data, format)
+    columns = open_columns(data, format)
     X = _rows_for(loaded, columns)
     fitted = _inner(loaded)
     predicted = fitted.predict(X)
@@ -180,7 +187,7 @@ def report(model: str, data: str | None, target: str | None, format: str | None,
         columns = read_columns(data, format)
         X = _rows_for(loaded, columns)
         name = target or getattr(getattr(loaded, "preparation", None), "target", None) or columns.target
-        y = columns.labels(name) if target is not None or name in columns.arrays else None
+        y = columns.labels(name) if target is not None or name in columns.names else None
     write_report(_inner(loaded), X, y, path=out)
     click.echo(f"report written to {out}")
 
@@ -189,10 +196,14 @@ def report(model: str, data: str | None, target: str | None, format: str | None,
 
 
 class _Job:
-    """Data, kernels and settings of `train` and `search`, read and checked in the order that finds mistakes soonest."""
+    """Data, kernels and settings of `train` and `search`, read and checked in the order that finds mistakes soonest.
 
-    def __init__(self, data: str, out: str, options: dict):
-        from ..data.tables import read_columns
+    stream : whether rows of Parquet and Arrow files may stay there; X is then a `SourceInput`.
+    """
+
+    def __init__(self, data: str, out: str, options: dict, stream: bool):
+        from ..data.tables import open_columns
+        from ..models.sources import SourceInput
         from ..models.table_model import Preparation
         from .kernel_specs import read_bank
 
@@ -200,17 +211,19 @@ class _Job:
         remember(options["checkpoint"], options["verbose"])
         check_writable(out)
         bank = read_bank(options["kernels"])
-        columns = read_columns(data, options["format"])
+        columns = open_columns(data, options["format"])
+        columns = columns if stream else columns.loaded()
         self.y = columns.labels(options["target"])
         target = options["target"] or columns.target
         views, text, pairs = bank.arrange(columns, target)
         standardize = options["standardize"] or bool(bank.standardize)
         self.preparation = Preparation.fit(columns, views, text, standardize, target)
         self.X = self.preparation.transform(columns)
-        self.kernels = bank.build(pairs, self.X)
+        seen = self.X.source.seen() if isinstance(self.X, SourceInput) else self.X
+        self.kernels = bank.build(pairs, seen)
         normalize = options["normalize"] or bank.normalize or DEFAULT_NORMALIZE
         self.normalize = None if normalize.lower() == "none" else normalize
-        warn_if_unscaled(self.kernels, self.X, self.preparation)
+        warn_if_unscaled(self.kernels, seen, self.preparation)
         self.engine = "ray" if options["address"] else options["engine"]
 
     def about_data(self) -> str:
@@ -286,14 +299,18 @@ def _inner(loaded: Any) -> Any:
 
 def _rows_for(loaded: Any, columns: Any) -> Any:
     """What the estimator takes, of the columns of a file; models trained in Python take columns by name or by position."""
+    from ..data.tables import SourceColumns
+    from ..models.sources import SourceInput
     from ..models.table_model import Preparation, TableModel
 
     if isinstance(loaded, TableModel):
         return loaded.preparation.transform(columns)
     names = [str(name) for name in getattr(loaded, "feature_names_in_", columns.feature_names(None))]
-    if any(name not in columns.arrays for name in names):
-        missing = next(name for name in names if name not in columns.arrays)
+    if any(name not in columns.names for name in names):
+        missing = next(name for name in names if name not in columns.names)
         raise Mistake(f"{columns.source} has no column {missing!r}, which the model was trained on")
+    if isinstance(columns, SourceColumns):
+        return SourceInput(columns.rows)
     if columns.features is not None and len(names) > 1:
         return {name: columns.numbers(name) for name in names}
     return Preparation.fit(columns, {None: names}).transform(columns)
@@ -304,7 +321,7 @@ def _accuracy(loaded: Any, columns: Any, predicted: Any) -> float | None:
     import numpy as np
 
     target = getattr(getattr(loaded, "preparation", None), "target", None)
-    if target is None or target not in columns.arrays or not hasattr(_inner(loaded), "classes_"):
+    if target is None or target not in columns.names or not hasattr(_inner(loaded), "classes_"):
         return None
     try:
         labels = columns.labels(target)

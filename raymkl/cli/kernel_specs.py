@@ -147,7 +147,7 @@ class BankSpec:
         else:
             members = [entry.view] if isinstance(entry.view, str) else list(entry.view)
             view = ",".join(members)
-        unknown = [name for name in members if name not in columns.arrays]
+        unknown = [name for name in members if name not in columns.names]
         if unknown:
             views = f"; views: {', '.join(declared)}" if declared else ""
             shown = ", ".join([*numbers, *text][:12])
@@ -171,7 +171,7 @@ def _expand(view: str, patterns: Any, names: list[str], columns: Columns) -> lis
     found: list[str] = []
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
         pattern = str(pattern)
-        matches = [pattern] if pattern in columns.arrays else fnmatch.filter(names, pattern)
+        matches = [pattern] if pattern in columns.names else fnmatch.filter(names, pattern)
         if not matches:
             raise DataError(f"view {view!r}: {columns.source} has no column {pattern!r}")
         found += [name for name in matches if name not in found]

@@ -44,6 +44,12 @@ class ViewKind:
     def where(self) -> str:
         return "X" if self.key is None else f"view {view_of(self.key)!r} of X"
 
+    def label(self, column: int) -> str:
+        """What to call a column of the array in an error."""
+        if len(self.columns) == self.width:
+            return repr(self.columns[column])
+        return f"{self.columns[0]!r} (entry {column})" if len(self.columns) == 1 else str(column)
+
 
 @dataclass
 class Survey:

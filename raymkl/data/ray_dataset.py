@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import Any
 
@@ -11,6 +10,7 @@ import pyarrow as pa
 import ray
 import ray.data
 
+from .packed import digest
 from .sources import RowSource, cut
 
 # Blocks of lost nodes are computed again, which takes a while.
@@ -28,17 +28,14 @@ class DatasetSource(RowSource):
     kind = "Dataset"
 
     def __init__(self, dataset: Any):
-        self.blocks = []  # (reference, first row, last row) of every block
-        for bundle in _materialised(dataset).iter_internal_ref_bundles():
-            slices = getattr(bundle, "slices", None) or [None] * len(bundle.blocks)
-            for entry, part in zip(bundle.blocks, slices, strict=True):
-                reference, metadata = (entry.ref, entry.metadata) if hasattr(entry, "ref") else entry
-                rows = metadata.num_rows if metadata.num_rows is not None else _get(_count.remote(reference))
-                bounds = (0, rows) if part is None else (part.start_offset, part.end_offset)
-                if bounds[0] < bounds[1]:
-                    self.blocks.append((reference, *bounds))
-        self.counts = np.array([last - first for _, first, last in self.blocks], np.int64)
-        self._complete(_arrow(_get(self.blocks[0][0])).schema if self.blocks else pa.schema([]))
+        executed = _materialised(dataset)
+        references = executed.to_arrow_refs()
+        counts = _get([_count.remote(reference) for reference in references])
+        if sum(counts) != executed.count():
+            raise ValueError(f"the Dataset has {executed.count()} rows, but its blocks have {sum(counts)}; write it to Parquet files")
+        self.blocks = [reference for reference, count in zip(references, counts, strict=True) if count]
+        self.counts = np.array([count for count in counts if count], np.int64)
+        self._complete(_arrow(_get(self.blocks[0])).schema if self.blocks else pa.schema([]))
 
     def __str__(self) -> str:
         return "the Dataset"
@@ -48,13 +45,12 @@ class DatasetSource(RowSource):
 
     def fingerprint(self) -> str:
         """Hashes of all blocks, each computed where Ray finds room: references are other ones in every run."""
-        digests = [_digest.remote(*block) for block in self.blocks]
+        digests = [_digest.remote(block) for block in self.blocks]
         return json.dumps([self.kind, [_get(digest) for digest in digests], self.counts.tolist()])
 
     def _tables(self, portions, columns, batch_rows):
         for portion in portions:
-            reference, first, last = self.blocks[portion]
-            table = _arrow(_get(reference)).slice(first, last - first)
+            table = _arrow(_get(self.blocks[portion]))
             missing = [name for name in columns if name not in table.column_names]
             if missing:
                 raise ValueError(f"block {portion} of the Dataset has no column {missing[0]!r}; all blocks must have the same columns")
@@ -76,22 +72,19 @@ def _get(reference: Any) -> Any:
 
 
 def _arrow(block: Any) -> pa.Table:
-    if isinstance(block, pa.Table):
-        return block
-    from ray.data.block import BlockAccessor
-
-    return BlockAccessor.for_block(block).to_arrow()
+    """A block as a table: `to_arrow_refs` may leave single blocks of another kind as they are."""
+    return block if isinstance(block, pa.Table) else pa.Table.from_pandas(block, preserve_index=False)
 
 
 @ray.remote(num_cpus=0)
 def _count(block: Any) -> int:
-    return _arrow(block).num_rows
+    return len(block)
 
 
 @ray.remote(num_cpus=0)
-def _digest(block: Any, first: int, last: int) -> str:
-    table = _arrow(block).slice(first, last - first).combine_chunks()
+def _digest(block: Any) -> str:
+    table = _arrow(block).combine_chunks()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    return hashlib.blake2b(memoryview(sink.getvalue()), digest_size=12).hexdigest()
+    return digest(sink.getvalue())

@@ -7,40 +7,32 @@ shape; they are flattened) or as lists that happen to have one length.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 
-def plain_schema(schema: pa.Schema, first_row: pa.Table | None, where: str) -> pa.Schema:
-    """The schema with vectors as fixed-size lists. first_row : of the columns that are lists."""
-    fields = []
-    for field in schema:
-        kind = field.type
-        if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-            value = first_row.column(field.name)[0]
-            if not value.is_valid:
-                raise ValueError(f"{where} has a missing vector in column {field.name!r} (row 0); missing values must be dealt with first")
-            if _is_number(kind.value_type):
-                kind = pa.list_(kind.value_type, len(value))
-        elif isinstance(kind, pa.BaseExtensionType) and getattr(kind, "shape", None) is not None:
-            kind = pa.list_(_tensor_values(kind), int(np.prod(kind.shape)))
-        elif pa.types.is_fixed_size_list(kind):
-            kind = pa.list_(kind.value_type, kind.list_size)  # files call the numbers "item" or "element"
-        fields.append(pa.field(field.name, kind))
-    return pa.schema(fields)
+def plain_schema(schema: pa.Schema, first_rows: pa.Table | None, where: str) -> pa.Schema:
+    """The schema with vectors as fixed-size lists. first_rows : of the columns that are lists."""
+    return pa.schema([pa.field(field.name, _plain_type(field, first_rows, where)) for field in schema])
 
 
-def _is_number(kind: pa.DataType) -> bool:
+def _plain_type(field: pa.Field, first_rows: pa.Table | None, where: str) -> pa.DataType:
+    kind = field.type
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        value = first_rows.column(field.name)[0]
+        if not value.is_valid:
+            raise ValueError(f"{where} has a missing vector in column {field.name!r} (row 0); missing values must be dealt with first")
+        return pa.list_(kind.value_type, len(value)) if is_number(kind.value_type) else kind
+    if isinstance(kind, pa.BaseExtensionType) and getattr(kind, "shape", None) is not None:
+        return pa.list_(kind.storage_type.value_type, int(np.prod(kind.shape)))
+    # Files call the numbers of a list "item" or "element".
+    return pa.list_(kind.value_type, kind.list_size) if pa.types.is_fixed_size_list(kind) else kind
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Whether values of a type are whole numbers, floats or truth values."""
     return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-
-
-def _tensor_values(kind: Any) -> pa.DataType:
-    """Type of the numbers in a tensor type (Arrow's, or Ray's)."""
-    if isinstance(kind, pa.FixedShapeTensorType):
-        return kind.value_type
-    return kind.storage_type.value_type
 
 
 def plain_table(table: pa.Table, schema: pa.Schema, first: int, where: str) -> pa.Table:
@@ -49,10 +41,10 @@ def plain_table(table: pa.Table, schema: pa.Schema, first: int, where: str) -> p
     for name in table.column_names:
         column, kind = table.column(name), schema.field(name).type
         if pa.types.is_fixed_size_list(kind) and column.type != kind:
-            at, chunks = first, []
-            for chunk in column.chunks:
-                chunks.append(_vectors(chunk, kind, at, f"column {name!r} of {where}"))
-                at += len(chunk)
+            starts = first + np.cumsum([0, *map(len, column.chunks)])
+            chunks = [
+                _vectors(chunk, kind, int(at), f"column {name!r} of {where}") for chunk, at in zip(column.chunks, starts, strict=False)
+            ]
             column = pa.chunked_array(chunks, kind)
         columns.append(column)
     return pa.table(columns, names=table.column_names)
@@ -62,29 +54,19 @@ def _vectors(chunk: pa.Array, kind: pa.FixedSizeListType, first: int, where: str
     if chunk.null_count:
         row = first + int(np.flatnonzero(chunk.is_null().to_numpy(zero_copy_only=False))[0])
         raise ValueError(f"X contains NaN (a missing vector) in {where} (row {row}); missing values must be dealt with first")
-    if pa.types.is_list(chunk.type) or pa.types.is_large_list(chunk.type):
+    if isinstance(chunk, pa.FixedShapeTensorArray) and not _in_order(chunk.type):
+        return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(chunk.to_numpy_ndarray()).reshape(-1)), kind.list_size)
+    try:
+        return (chunk.storage if isinstance(chunk, pa.ExtensionArray) else chunk).cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        if not (pa.types.is_list(chunk.type) or pa.types.is_large_list(chunk.type)):
+            raise ValueError(f"{where} holds tensors of different shapes; vectors of one length are needed") from None
         lengths = np.diff(chunk.offsets.to_numpy())
-        other = np.flatnonzero(lengths != kind.list_size)
-        if len(other):
-            raise ValueError(
-                f"{where} holds lists of varying length: {kind.list_size} in row 0, {lengths[other[0]]} in row {first + int(other[0])}; "
-                "vectors of one length are needed"
-            )
-        values = chunk.flatten()
-    elif isinstance(chunk, pa.FixedShapeTensorArray) and _in_order(chunk.type):
-        values = chunk.storage.flatten()
-    elif isinstance(chunk, pa.FixedShapeTensorArray):
-        values = pa.array(np.ascontiguousarray(chunk.to_numpy_ndarray()).reshape(-1))
-    elif pa.types.is_fixed_size_list(chunk.type):
-        values = chunk.flatten()
-    else:
-        array = chunk.to_numpy(zero_copy_only=False)
-        if array.dtype == object or array.size != len(chunk) * kind.list_size:
-            raise ValueError(f"{where} holds tensors of different shapes; vectors of one length are needed")
-        values = pa.array(np.ascontiguousarray(array).reshape(-1))
-    if len(values) != len(chunk) * kind.list_size:
-        raise ValueError(f"{where} holds vectors of another length than the first row, which has {kind.list_size} numbers")
-    return pa.FixedSizeListArray.from_arrays(values.cast(kind.value_type), kind.list_size)
+        other = int(np.flatnonzero(lengths != kind.list_size)[0])
+        raise ValueError(
+            f"{where} holds lists of varying length: {kind.list_size} in row 0, {lengths[other]} in row {first + other}; "
+            "vectors of one length are needed"
+        ) from None
 
 
 def _in_order(kind: pa.FixedShapeTensorType) -> bool:
@@ -119,7 +101,7 @@ def width_and_dtype(schema: pa.Schema, columns: Sequence[str]) -> tuple[int, np.
     kinds = [schema.field(name).type for name in columns]
     widths = [kind.list_size if pa.types.is_fixed_size_list(kind) else 1 for kind in kinds]
     inner = [kind.value_type if pa.types.is_fixed_size_list(kind) else kind for kind in kinds]
-    if not all(_is_number(kind) for kind in inner):
+    if not all(is_number(kind) for kind in inner):
         return sum(widths), np.dtype(np.float64)
     # Missing values would make wider floats of whole numbers; they are errors anyway.
     joined = np.result_type(*(np.dtype(bool) if pa.types.is_boolean(kind) else np.dtype(kind.to_pandas_dtype()) for kind in inner))

@@ -110,10 +110,40 @@ def select(X: Any, view: Any = None) -> Any:
         return _from_table(X, view)
     if is_frame(X):
         return _from_frame(X, view)
-    array = X.tocsr() if is_sparse(X) else np.asarray(X)
+    array = X.tocsr() if is_sparse(X) else np.asarray(unmasked(X))
     if view is not None:
         array = _columns(array, view)
     return _two_dimensional(array)
+
+
+def unmasked(X: Any) -> Any:
+    """X, or a plain array in the place of a masked one, with NaN (None in the place of texts) where it is masked."""
+    if not (hasattr(X, "filled") and hasattr(X, "mask") and hasattr(X, "dtype")):
+        return X
+    if not np.any(X.mask):
+        return np.asarray(X)
+    if X.dtype.kind not in "fiub":
+        return X.astype(object).filled(None)
+    return (X if X.dtype.kind == "f" else X.astype(np.float64)).filled(np.nan)
+
+
+def column_label(X: Any, view: Any, column: int) -> str:
+    """What to call a column of `select(X, view)` in an error: its name where X has names, else its number."""
+    if is_dict(X):
+        if view is None or _known(view, X):
+            return column_label(next(iter(X.values())) if view is None else X[view], None, column)
+        return column_label(X[view[0]], view[1], column)
+    if is_table(X):
+        names = _table_names(X, view)
+        widths = [getattr(X.schema.field(name).type, "list_size", None) or _table_column(X.column(name)).shape[1] for name in names]
+    elif is_frame(X):
+        names = _frame_names(X, view)
+        widths = [1] * len(names) if column < len(names) and len(names) > 1 else [column + 1]
+    else:
+        return str(column)
+    edges = np.cumsum(widths)
+    which = int(np.searchsorted(edges, column, "right"))
+    return repr(names[which]) if widths[which] == 1 else f"{names[which]!r} (entry {column - int(edges[which] - widths[which])})"
 
 
 def _from_mapping(X: Mapping, view: Any) -> Any:
@@ -135,40 +165,51 @@ def _known(key: Any, X: Mapping) -> bool:
         return False
 
 
-def _from_frame(X: Any, view: Any) -> np.ndarray:
+def _frame_names(X: Any, view: Any) -> list:
+    """Columns of a frame that a view reads; an error that names those that are not there."""
     if view is None:
-        names = list(X.columns)
-    elif isinstance(view, slice):
-        names = list(X.columns[view])
-    else:
-        if isinstance(view, list | np.ndarray) and len(view) == X.shape[1] and np.asarray(view).dtype == bool:
-            view = np.flatnonzero(view).tolist()
-        names = list(view) if isinstance(view, list | tuple | np.ndarray) else [view]
-        known = set(X.columns)
-        if not all(name in known for name in names):
-            if all(isinstance(name, int | np.integer) and 0 <= name < X.shape[1] for name in names):
-                names = [X.columns[name] for name in names]  # positions, where no column has that name
-            else:
-                missing = [name for name in names if name not in known]
-                raise ValueError(f"view {missing!r} is not in X, whose columns are {_short(list(X.columns))}")
+        return list(X.columns)
+    if isinstance(view, slice):
+        return list(X.columns[view])
+    if isinstance(view, list | np.ndarray) and len(view) == X.shape[1] and np.asarray(view).dtype == bool:
+        view = np.flatnonzero(view).tolist()
+    names = list(view) if isinstance(view, list | tuple | np.ndarray) else [view]
+    known = set(X.columns)
+    if all(name in known for name in names):
+        return names
+    if all(isinstance(name, int | np.integer) and 0 <= name < X.shape[1] for name in names):
+        return [X.columns[name] for name in names]  # positions, where no column has that name
+    missing = [name for name in names if name not in known]
+    raise ValueError(f"view {missing!r} is not in X, whose columns are {shown(list(X.columns))}")
+
+
+def _from_frame(X: Any, view: Any) -> np.ndarray:
+    names = _frame_names(X, view)
     parts = X[names]
     if len(names) == 1 and parts.iloc[:, 0].dtype == object and len(parts) and np.ndim(parts.iloc[0, 0]) == 1:
         return np.stack(parts.iloc[:, 0].to_list())  # a column of vectors
     return _two_dimensional(parts.to_numpy())
 
 
-def _from_table(X: Any, view: Any) -> np.ndarray:
+def _table_names(X: Any, view: Any) -> list[str]:
+    """Columns of a table that a view reads; an error that names those that are not there."""
     names = X.column_names if view is None else list(view) if isinstance(view, list | tuple) else [view]
     missing = [name for name in names if name not in X.column_names]
     if missing:
-        raise ValueError(f"view {missing!r} is not in X, whose columns are {_short(X.column_names)}")
-    return np.concatenate([_table_column(X.column(name)) for name in names], axis=1)
+        raise ValueError(f"view {missing!r} is not in X, whose columns are {shown(X.column_names)}")
+    return names
 
 
-def _table_column(column: Any) -> np.ndarray:
-    """(n, width) array of one Arrow column: numbers, fixed-size lists or fixed-shape tensors."""
+def _from_table(X: Any, view: Any) -> np.ndarray:
+    return np.concatenate([_table_column(X.column(name), name) for name in _table_names(X, view)], axis=1)
+
+
+def _table_column(column: Any, name: str = "") -> np.ndarray:
+    """(n, width) array of one Arrow column: numbers, texts, fixed-size lists or fixed-shape tensors."""
     import pyarrow as pa
 
+    if pa.types.is_temporal(column.type) or pa.types.is_struct(column.type) or pa.types.is_map(column.type):
+        raise ValueError(f"X has entries that are not numbers: column {name!r} holds values of type {column.type}")
     chunk = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(chunk, pa.ChunkedArray):
         chunk = chunk.chunk(0) if chunk.num_chunks else pa.array([], column.type)
@@ -176,10 +217,12 @@ def _table_column(column: Any) -> np.ndarray:
         return chunk.to_numpy_ndarray()
     if pa.types.is_fixed_size_list(chunk.type):
         if chunk.null_count:
-            raise ValueError(f"X has {chunk.null_count} missing values in a column of fixed-size lists; they must be dealt with first")
+            raise ValueError(
+                f"X has {chunk.null_count} missing values in column {name!r} of fixed-size lists; they must be dealt with first"
+            )
         return chunk.flatten().to_numpy(zero_copy_only=False).reshape(len(chunk), chunk.type.list_size)
     if pa.types.is_list(chunk.type) or pa.types.is_large_list(chunk.type):
-        raise ValueError("X has a column of lists of varying length; vectors come as fixed-size lists or fixed-shape tensors")
+        raise ValueError(f"X has a column of lists of varying length, {name!r}; vectors come as fixed-size lists or fixed-shape tensors")
     return chunk.to_numpy(zero_copy_only=False).reshape(-1, 1)
 
 
@@ -205,5 +248,6 @@ def _two_dimensional(array: Any) -> Any:
     return array.reshape(-1, 1) if array.ndim == 1 else array
 
 
-def _short(names: list) -> str:
+def shown(names: list) -> str:
+    """Names for an error, the first twelve of them."""
     return repr(names) if len(names) <= 12 else repr(names[:12])[:-1] + f", ... {len(names)} in all]"

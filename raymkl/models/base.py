@@ -21,7 +21,7 @@ from ..engine.progress import Progress
 from ..engine.run import train
 from ..engine.session import SessionRows, check_engine
 from ..kernels.base import Kernel, Scaled
-from ..kernels.defaults import SCALE_DEPENDENT, default_bank, scales_apart
+from ..kernels.defaults import SCALE_DEPENDENT, beyond_float32, default_bank, scales_apart
 from ..kernels.formulas import Linear, Precomputed
 from ..kernels.normalize import KINDS
 from ..kernels.pairs.families import NO_GATE, cell_dtypes, group
@@ -126,7 +126,7 @@ class BaseMKL:
             inner, y = self._open(X.X, y)
             return X.holding(inner), y
         precomputed = isinstance(self.kernels, str) and self.kernels == "precomputed"
-        return (X, y) if precomputed else sources.opened(X, y)
+        return (X, sources.known_labels(y)) if precomputed else sources.opened(X, y)
 
     def _read(self, X: Any, reset: bool) -> tuple[Any, dict, list[Kernel]]:
         """Container, rows by view key, and kernels; all checks of X that need no y. Rows that were put into a session know their home."""
@@ -204,7 +204,7 @@ class BaseMKL:
         # For p > 2 quadratic terms may vanish: their round-off decides about the gap, and light statistics cost little more in float64.
         cheap = values <= SMALL_PROBLEM_LARGE_P or all(family.statistic in light for family in families)
         small = values <= SMALL_PROBLEM or (self.p > 2 and cheap)
-        double = self.dtype == "float64" or (self.dtype == "auto" and small)
+        double = self.dtype == "float64" or (self.dtype == "auto" and small) or beyond_float32(rows, kernels, self.dtype == "float32")
         dtype = np.float64 if double else np.float32
         problem = Problem(
             views=list(rows),

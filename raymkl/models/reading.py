@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,10 @@ from sklearn.utils.validation import validate_data
 
 from ..data.store import KernelStore, StoreRows, is_store
 from ..data.strings import looks_like_strings, select_strings
-from ..data.views import is_dict, is_frame, is_table, n_rows, select, view_of
+from ..data.views import column_label, is_dict, is_frame, is_table, n_rows, select, unmasked, view_of
 from ..engine.resources import free_memory, usable_cpus
 from ..kernels.base import Kernel, check_non_negative
+from ..kernels.defaults import check_squares
 from ..kernels.formulas import Precomputed
 from ..kernels.matrix_facts import quadratic_forms, survey
 from ..kernels.pairs.statistics import Matrices
@@ -37,7 +39,9 @@ def check_container(estimator: Any, X: Any, reset: bool) -> Any:
     if isinstance(X, sources.SourceInput | sources.Batch):
         if reset:
             estimator.n_features_in_ = X.shape[1]
-            estimator.feature_names_in_ = np.asarray(X.features, object)
+            vars(estimator).pop("feature_names_in_", None)
+            if getattr(X, "named", True):
+                estimator.feature_names_in_ = np.asarray(X.features, object)
         return X
     if is_dict(X) or is_table(X):
         if reset:
@@ -54,16 +58,22 @@ def check_container(estimator: Any, X: Any, reset: bool) -> Any:
         return X
     if looks_like_strings(X) or (getattr(getattr(X, "dtype", None), "kind", "") == "O" and _reads_strings(estimator)):
         return _check_strings(estimator, X, reset)
-    array = validate_data(
-        estimator,
-        X,
-        reset=reset,
-        accept_sparse="csr",
-        dtype="numeric",
-        ensure_all_finite=False,
-        ensure_min_samples=1,
-    )
+    try:
+        array = validate_data(
+            estimator, unmasked(X), reset=reset, accept_sparse="csr", dtype="numeric", ensure_all_finite=False, ensure_min_samples=1
+        )
+    except ValueError:
+        _check_columns(X)
+        raise
+    if array.dtype.kind == "O":
+        _check_columns(X)
     return array
+
+
+def _check_columns(X: Any) -> None:
+    """Raise ValueError that names the first column without numbers of a table of another library, such as polars."""
+    for name in getattr(X, "columns", ()):
+        _floats(np.asarray(X[name]), "X", lambda _, name=name: repr(name))
 
 
 def _reads_strings(estimator: Any) -> bool:
@@ -102,34 +112,41 @@ def rows_of(X: Any, kernels: list[Kernel]) -> dict:
         for key in kernel.views:
             if key not in rows:
                 readers[key] = (kernel, key in strings)
-                rows[key] = select_strings(X, view_of(key), kernel) if key in strings else _numeric(select(X, view_of(key)), key)
+                rows[key] = select_strings(X, view_of(key), kernel) if key in strings else _numeric(select(X, view_of(key)), key, X)
             elif readers[key][1] != (key in strings):
-                where = "X" if key is None else f"view {view_of(key)!r} of X"
                 raise ValueError(
-                    f"{readers[key][0]!r} and {kernel!r} both read {where}, one as strings and one as numbers; give them views"
+                    f"{readers[key][0]!r} and {kernel!r} both read {_where(key)}, one as strings and one as numbers; give them views"
                 )
         check_non_negative({key: rows[key] for key in kernel.histogram_views()}, kernel)
         kernel.check_rows(rows)
     lengths = {key: array.shape[0] for key, array in rows.items()}
     if len(set(lengths.values())) > 1:
         raise ValueError(f"the views of X have different numbers of rows: {lengths}")
+    check_squares(rows, kernels, lambda key, column: column_label(X, view_of(key), column))
     return rows
 
 
-def _numeric(array: Any, key: Any) -> Any:
-    where = "X" if key is None else f"view {view_of(key)!r} of X"
+def _where(key: Any) -> str:
+    return "X" if key is None else f"view {view_of(key)!r} of X"
+
+
+def _numeric(array: Any, key: Any, X: Any) -> Any:
+    """The same numbers as floats, all finite; X and key say what columns are called."""
+    where = _where(key)
+
+    def label(column: int) -> str:
+        return column_label(X, view_of(key), column)
+
     if sp.issparse(array):
         array = array.tocsr()
         array = array if array.dtype.kind == "f" else array.astype(np.float64)
         bad = np.flatnonzero(~np.isfinite(array.data))
         if len(bad):
-            _complain(array.data[bad[0]], where, int(np.searchsorted(array.indptr, bad[0], "right") - 1), int(array.indices[bad[0]]))
+            row = int(np.searchsorted(array.indptr, bad[0], "right") - 1)
+            _complain(array.data[bad[0]], where, row, label(int(array.indices[bad[0]])))
         return array
-    if array.dtype.kind in "OUS":
-        try:
-            array = array.astype(np.float64)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{where} has entries that are not numbers: {error}") from None
+    if array.dtype.kind in "OUSmM":
+        array = _floats(array, where, label)
     if array.dtype.kind == "c":
         raise ValueError(f"Complex data not supported: {where} has dtype {array.dtype}")
     if array.dtype not in (np.float32, np.float64):
@@ -138,8 +155,30 @@ def _numeric(array: Any, key: Any) -> Any:
         raise ValueError(f"{where} has 0 feature(s) (shape={array.shape}) while a minimum of 1 is required.")
     place = _first_not_finite(array)
     if place is not None:
-        _complain(array[place], where, place[0], place[1] if len(place) > 1 else 0)
+        _complain(array[place], where, place[0], label(place[1] if len(place) > 1 else 0))
     return array
+
+
+def _floats(array: np.ndarray, where: str, label: Callable[[int], str]) -> np.ndarray:
+    """Objects and texts that stand for numbers as floats; an error that names the column and row of the first that does not."""
+    try:
+        if array.dtype.kind not in "mM":
+            return array.astype(np.float64)
+    except (TypeError, ValueError):
+        pass
+    columns = array.reshape(len(array), -1).T
+    for column, row in ((column, row) for column in range(len(columns)) for row in range(len(array))):
+        value = columns[column, row]
+        if type(value).__name__ == "NAType":  # of pandas
+            _complain(np.nan, where, row, label(column))
+        try:
+            if array.dtype.kind in "mM":
+                raise TypeError
+            np.float64(value)
+        except (TypeError, ValueError):
+            what = f"{str(value)!r:.60}" if isinstance(value, str | bytes) else f"{value!s:.60}, a {type(value).__name__}"
+            raise ValueError(f"{where} has entries that are not numbers: column {label(column)} holds {what} (row {row})") from None
+    raise ValueError(f"{where} has entries that are not numbers")
 
 
 def _first_not_finite(array: np.ndarray) -> tuple[int, ...] | None:
@@ -159,7 +198,7 @@ def _first_not_finite(array: np.ndarray) -> tuple[int, ...] | None:
     return None
 
 
-def _complain(value: float, where: str, row: int, column: int) -> None:
+def _complain(value: float, where: str, row: int, column: str) -> None:
     kind = "NaN" if np.isnan(value) else "infinity"
     raise ValueError(f"{where} contains {kind} in column {column} (row {row}); missing and infinite values must be dealt with first")
 
@@ -172,7 +211,7 @@ def precomputed_stack(X: Any, square: bool) -> np.ndarray | StoreRows:
         return StoreRows(KernelStore(X))
     if sp.issparse(X):
         raise TypeError('kernels="precomputed" takes a dense array of shape (n, n, M), got a sparse matrix')
-    stack = np.asarray(X)
+    stack = np.asarray(unmasked(X))
     if stack.ndim == 2:
         stack = stack[:, :, None]
     if stack.ndim != 3 or stack.shape[2] == 0 or (square and stack.shape[0] != stack.shape[1]):

@@ -17,9 +17,9 @@ from ..data.lazy_rows import SourceView, Survey, ViewKind, renumbered, rows_of_t
 from ..data.sources import RowSource, open_source
 from ..data.strings import MOST_PADDING, lengths_of
 from ..data.vector_columns import width_and_dtype
-from ..data.views import select, view_key, view_of
+from ..data.views import select, shown, view_key, view_of
 from ..kernels.base import Kernel, check_non_negative
-from ..kernels.defaults import SAMPLE
+from ..kernels.defaults import SAMPLE, check_squares
 from ..kernels.pairs.families import group
 from ..kernels.pairs.statistics import Statistic
 
@@ -30,10 +30,10 @@ MOST_IN_MEMORY = 2 * 2**30
 
 
 class SourceInput:
-    """A source as X of a model. label : column that is not a feature, or None."""
+    """A source as X of a model. label : column that is not a feature, or None. named : whether its columns have names that count."""
 
-    def __init__(self, source: RowSource, label: str | None = None):
-        self.source, self.label = source, label
+    def __init__(self, source: RowSource, label: str | None = None, named: bool = True):
+        self.source, self.label, self.named = source, label, named
         self.features = [name for name in source.column_names if name != label]
         if not self.features:
             raise ValueError(f"{source} has no column besides the label column {label!r}; at least one feature is needed")
@@ -68,7 +68,7 @@ class Batch:
 def opened(X: Any, y: Any = None) -> tuple[Any, Any]:
     """X and y as a model takes them: paths and Datasets become a `SourceInput`, and the name of a label column its labels (n,)."""
     if isinstance(X, SourceInput | Batch):
-        return X, y
+        return X, known_labels(y)
     source = open_source(X)
     if source is None:
         if isinstance(y, str):
@@ -76,10 +76,18 @@ def opened(X: Any, y: Any = None) -> tuple[Any, Any]:
                 f"y={y!r} is the name of a column, which is accepted when X is a path or a Dataset; "
                 f"X is a {type(X).__name__}, so y must be (n,) values"
             )
-        return X, y
+        return X, known_labels(y)
     if not isinstance(y, str):
-        return SourceInput(source), y
+        return SourceInput(source), known_labels(y)
     return SourceInput(source, y), labels_of(source, y)
+
+
+def known_labels(y: Any) -> Any:
+    """y, if no entry of it is masked."""
+    mask = np.asarray(getattr(y, "mask", False)) if hasattr(y, "filled") else np.zeros((), bool)
+    if mask.any():
+        raise ValueError(f"y contains NaN (a masked value) in row {int(np.argwhere(mask)[0][0])}; labels must be known for every row")
+    return y
 
 
 def loaded(X: Any, y: Any, estimator: Any = None) -> tuple[Any, Any]:
@@ -98,8 +106,7 @@ def labels_of(source: RowSource, name: str) -> np.ndarray:
     """(n,) labels out of a column; errors name the column and the row of a missing one."""
     if name not in source.column_names:
         names = source.column_names
-        shown = repr(names) if len(names) <= 12 else repr(names[:12])[:-1] + f", ... {len(names)} in all]"
-        raise ValueError(f"y={name!r} is not a column of {source}, whose columns are {shown}")
+        raise ValueError(f"y={name!r} is not a column of {source}, whose columns are {shown(names)}")
     kind = source.schema.field(name).type
     if pa.types.is_nested(kind):
         raise ValueError(f"y={name!r} is a column of type {kind}; labels are one number or one text per row")
@@ -189,7 +196,7 @@ class _Seen:
         self.parts: dict[Kernel, list[np.ndarray]] = {}
 
     def add(self, rows: dict, numbers: Sequence[int]) -> None:
-        check(self.kernels, rows, numbers, self.first_rows)
+        check(self.kernels, rows, numbers, self.kinds, self.first_rows)
         for key, array in rows.items():
             if self.kinds[key].reader is not None:
                 lengths = lengths_of(array)
@@ -230,8 +237,12 @@ def _without_bound(statistic: Statistic) -> bool:
     return statistic.cacheable and not statistic.non_negative
 
 
-def check(kernels: Sequence[Kernel], rows: dict, numbers: Sequence[int], first_rows: dict | None = None) -> None:
+def check(kernels: Sequence[Kernel], rows: dict, numbers: Sequence[int], kinds: dict, first_rows: dict | None = None) -> None:
     """Raise ValueError for rows that a kernel cannot compare. first_rows : row 0 of views of strings, to compare lengths with."""
+    try:
+        check_squares(rows, kernels, lambda key, column: kinds[key].label(column))
+    except ValueError as error:
+        raise renumbered(error, numbers) from None
     for kernel in dict.fromkeys(kernels):
         check_non_negative({key: rows[key] for key in kernel.histogram_views()}, kernel)
         strings = [key for key in kernel.string_views() if first_rows and key in first_rows]
@@ -258,7 +269,7 @@ def rows_of_batch(X: Batch, kernels: Sequence[Kernel]) -> dict:
     """Rows by view key of a part of a source, checked."""
     kinds = kinds_of(X.table.schema, X.features, kernels)
     rows = rows_of_table(X.table, kinds, X.numbers)
-    check(kernels, rows, X.numbers)
+    check(kernels, rows, X.numbers, kinds)
     return rows
 
 

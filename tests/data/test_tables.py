@@ -11,10 +11,20 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from pyarrow import feather
+from pyarrow import feather, parquet
 from sklearn.datasets import dump_svmlight_file
 
-from raymkl.data.tables import DataError, from_arrow, read_columns, write_columns
+from raymkl.data import sources
+from raymkl.data.tables import (
+    DataError,
+    SourceColumns,
+    from_arrow,
+    holds_numbers,
+    is_numeric,
+    open_columns,
+    read_columns,
+    write_columns,
+)
 
 FRAME = pd.DataFrame(
     {"a": [1.5, -2.0, 3.25], "b": [1, 2, 3], "flag": [True, False, True], "word": ["x", "y, z", 'quo"te'], "label": ["no", "yes", "no"]}
@@ -205,3 +215,69 @@ def test_standard_output(capsys):
 def test_unknown_ending_to_write(tmp_path):
     with pytest.raises(DataError, match=r"p.xlsx: predictions are written as \.csv, \.parquet or \.arrow"):
         write_columns({"a": np.ones(2)}, str(tmp_path / "p.xlsx"))
+
+
+# -- columns that stay in their file ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow"])
+def test_columns_that_stay_in_their_file_say_the_same(ending, tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "MOST_BATCH_ROWS", 2)
+    columns = open_columns(written(tmp_path / f"t.{ending}"))
+    whole = columns.loaded()
+    assert isinstance(columns, SourceColumns) and not isinstance(whole, SourceColumns)
+    assert columns.names == whole.names and columns.n_rows == whole.n_rows == 3
+    assert columns.text_columns(columns.names) == whole.text_columns(whole.names) == ["word", "label"]
+    for name in ("a", "b", "flag"):
+        np.testing.assert_array_equal(columns.numbers(name), whole.numbers(name))
+        assert columns.width(name) == 1
+    assert columns.labels("label").tolist() == whole.labels("label").tolist()
+    assert [part.n_rows for part in columns.batches(["a"])] == [2, 1]
+    for call in (columns.numbers, columns.text):
+        with pytest.raises(DataError, match="no column 'z'; columns: a, b, flag, word, label"):
+            call("z")
+    with pytest.raises(DataError, match="'word' does not hold numbers"):
+        columns.numbers("word")
+
+
+def test_kinds_of_columns_are_those_of_their_arrays():
+    for array in (
+        pa.array([1, 2]),
+        pa.array([1.5, None]),
+        pa.array([True, None]),
+        pa.array([decimal.Decimal("1.5")]),
+        pa.nulls(2),
+        pa.array([1, 1]).dictionary_encode(),
+        pa.array(["u"]).dictionary_encode(),
+        pa.array(["u"]),
+        pa.array([[1.0, 2.0]], pa.list_(pa.float64(), 2)),
+        pa.array([["u", "v"]], pa.list_(pa.string(), 2)),
+        pa.array([pd.Timestamp("2020")]),
+    ):
+        assert holds_numbers(array.type) == is_numeric(from_arrow(pa.table({"x": array}), "t").arrays["x"]), array.type
+
+
+@given(hnp.arrays(np.float64, st.tuples(st.integers(1, 40), st.just(2)), elements=st.floats(-1e6, 1e6)), st.integers(1, 9))
+@settings(max_examples=30, deadline=None)
+def test_facts_of_a_column_do_not_depend_on_the_batches(tmp_path_factory, values, rows):
+    path = tmp_path_factory.mktemp("facts") / "t.parquet"
+    parquet.write_table(pa.table({"v": pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), 2), "a": values[:, 0]}), path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sources, "MOST_BATCH_ROWS", rows)
+        facts = open_columns(path).facts(["v", "a"])
+    size = np.abs(values).max(initial=1.0)
+    np.testing.assert_allclose(facts["v"].mean, values.mean(axis=0), atol=1e-12 * size)
+    np.testing.assert_allclose(facts["v"].deviation, values.std(axis=0), atol=1e-9 * size)
+    np.testing.assert_array_equal(facts["v"].low, values.min(axis=0))
+    np.testing.assert_array_equal(facts["v"].high, values.max(axis=0))
+    assert facts["a"].mean.shape == (1,) and abs(facts["a"].mean[0] - facts["v"].mean[0]) <= 1e-12 * size
+
+
+def test_errors_of_batches_count_rows_of_the_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "MOST_BATCH_ROWS", 2)
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0, np.nan, 5.0], "s": ["x", "y", "z", "w", None]})
+    columns = open_columns(written(tmp_path / "t.parquet", frame))
+    with pytest.raises(DataError, match=r"t.parquet: column 'a' has a missing value \(NaN\) in row 3"):
+        columns.facts(["a"])
+    with pytest.raises(DataError, match="'s' has no text in row 4"):
+        [part.text("s") for part in columns.batches(["s"])]

@@ -7,13 +7,15 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import scipy.sparse as sp
+from pyarrow import parquet
 from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
 import raymkl
 from raymkl import MKLClassifier
-from raymkl.data.tables import Columns, DataError
+from raymkl.data import sources
+from raymkl.data.tables import Columns, DataError, open_columns
 from raymkl.kernels import RBF, Linear
-from raymkl.models.table_model import Preparation, TableModel
+from raymkl.models.table_model import Preparation, PreparedSource, TableModel
 from tests.reference import noisy_problem
 
 X, Y = noisy_problem(80, seed=41)
@@ -134,3 +136,65 @@ def test_columns_of_text_come_back(tmp_path):
     np.testing.assert_array_equal(raymkl.load(tmp_path / "m").decision_function(columns), model.decision_function(columns))
     with pytest.raises(DataError, match="column 'seq' holds numbers"):
         model.predict(Columns("u", {"seq": np.arange(20.0), "size": np.arange(20.0)}))
+
+
+# -- tables in files --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stored(tmp_path, monkeypatch):
+    """The frame as a Parquet file, read in batches of 13 rows."""
+    monkeypatch.setattr(sources, "MOST_BATCH_ROWS", 13)
+    parquet.write_table(pa.Table.from_pandas(FRAME.assign(label=Y)), tmp_path / "t.parquet", row_group_size=30)
+    return tmp_path / "t.parquet"
+
+
+@pytest.mark.parametrize("views", [{None: NAMES}, {"first": ["a", "b"], "all": NAMES}], ids=["one view", "two views"])
+@pytest.mark.parametrize("standardize", [True, False])
+def test_a_prepared_source_is_the_prepared_array(stored, views, standardize):
+    columns = open_columns(stored)
+    preparation = Preparation.fit(columns, views, standardize=standardize, target="label")
+    whole = Preparation.fit(columns.loaded(), views, standardize=standardize, target="label")
+    assert preparation.views == whole.views and preparation.widths == whole.widths
+    expected = whole.transform(columns.loaded())
+    source = preparation.transform(columns).source
+    again = pickle.loads(pickle.dumps(source))
+    assert isinstance(source, PreparedSource) and source.n_rows == len(X) and again.fingerprint() == source.fingerprint()
+    seen = source.seen()
+    for view in views:
+        array, stand_in = (expected, seen) if view is None else (expected[view], seen[view])
+        name = "X" if view is None else view
+        read = again.read(5, 70, [name])[name].combine_chunks()
+        np.testing.assert_allclose(read.flatten().to_numpy().reshape(65, -1), array[5:70], rtol=1e-9, atol=1e-9)
+        assert stand_in.shape == array.shape and stand_in.dtype == array.dtype
+        np.testing.assert_allclose(stand_in[np.array([3, 77])], array[[3, 77]], rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(stand_in.min(axis=0), array.min(axis=0), rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(stand_in.max(axis=0), array.max(axis=0), rtol=1e-9, atol=1e-9)
+
+
+def test_another_preparation_is_another_run(stored):
+    columns = open_columns(stored)
+    prints = {
+        PreparedSource(columns, Preparation.fit(columns, views, standardize=scaled)).fingerprint()
+        for views in ({None: NAMES}, {None: NAMES[::-1]}, {"v": NAMES})
+        for scaled in (True, False)
+    }
+    assert len(prints) == 6
+
+
+def test_models_take_paths(stored):
+    model = trained()
+    np.testing.assert_allclose(model.decision_function(stored), model.decision_function(FRAME), rtol=1e-9, atol=1e-9)
+    assert model.score(str(stored), Y) == model.score(FRAME, Y)
+    parquet.write_table(pa.Table.from_pandas(FRAME.drop(columns="c")), stored)
+    with pytest.raises(DataError, match=r"t\.parquet has no column 'c', which the model was trained on"):
+        model.predict(stored)
+
+
+def test_numbers_too_large_to_standardize_are_named(stored):
+    large = FRAME.assign(c=FRAME["c"].where(FRAME.index != 4, 1e200))
+    parquet.write_table(pa.Table.from_pandas(large), stored)
+    columns = open_columns(stored)
+    for form in (columns, columns.loaded()):
+        with pytest.raises(DataError, match="column 'c' has numbers too large to standardize"), np.errstate(over="ignore"):
+            Preparation.fit(form, {None: NAMES}, standardize=True)

@@ -7,7 +7,6 @@ A file is data: nothing in it is run, and what was changed in it since it was wr
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -19,13 +18,15 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import fs
 
-from ...data.packed import pack, unpack
+from ...data.packed import digest, pack, unpack, write_table
 from ...data.plain_arrow import DAMAGE, open_plain
 from ..problem import Head, Problem
 
 FORMAT = 1
 KEPT = 2
 _NAME = re.compile(r"raymkl-(\d+)\.checkpoint$")
+# What an interrupted run may have left, see `packed.whole_file`.
+_PART = re.compile(r"raymkl-\d+\.checkpoint(\.\d+)?\.part$")
 
 
 class Checkpoints:
@@ -59,9 +60,7 @@ class Checkpoints:
         table = pack(state, {"raymkl-checkpoint": head})
         table = table.replace_schema_metadata({**table.schema.metadata, "digest": _digest_of_table(table)})
         final = f"{self.path}/raymkl-{int(state['round'])}.checkpoint"
-        with self.files.open_output_stream(f"{final}.part") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-            writer.write_table(table)
-        self.files.move(f"{final}.part", final)
+        write_table(table, final, self.files)
         self.kept = [*(path for path in self.kept if path != final), final][-KEPT:]
         # Damaged ones may have higher numbers; they must not stand in the way of those that are written now.
         for path in self.names():
@@ -127,7 +126,7 @@ class Checkpoints:
     def remove(self) -> None:
         """Remove all checkpoints of the directory, because the run is over."""
         for info in self.files.get_file_info(fs.FileSelector(self.path)):
-            if info.is_file and _NAME.search(info.path.removesuffix(".part")):
+            if info.is_file and (_NAME.search(info.path) or _PART.search(info.path)):
                 self.files.delete_file(info.path)
 
 
@@ -176,23 +175,12 @@ def _parts(array: Any) -> list:
 
 
 def _digest(*arrays: np.ndarray) -> str:
-    total = hashlib.blake2b(digest_size=12)
-    for array in arrays:
-        total.update(repr((array.shape, array.dtype.str)).encode())
-        total.update(memoryview(np.ascontiguousarray(array)).cast("B") if array.size else b"")
-    return total.hexdigest()
+    return digest(*(part for array in arrays for part in (repr((array.shape, array.dtype.str)), array)))
 
 
 def _digest_of_table(table: pa.Table) -> str:
     """Digest of the arrays and of all metadata but the digest itself."""
-    total = hashlib.blake2b(digest_size=16)
     metadata = table.schema.metadata or {}
-    for key in sorted(metadata):
-        if key != b"digest":
-            total.update(repr((key, len(metadata[key]))).encode())
-            total.update(metadata[key])
-    for cell in table["data"]:
-        data = cell.as_buffer()
-        total.update(repr(data.size).encode())
-        total.update(data)
-    return total.hexdigest()
+    described = [part for key in sorted(metadata) if key != b"digest" for part in (repr((key, len(metadata[key]))), metadata[key])]
+    buffers = [cell.as_buffer() for cell in table["data"]]
+    return digest(*described, *(part for data in buffers for part in (repr(data.size), data)), size=16)
