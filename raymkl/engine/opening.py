@@ -9,7 +9,7 @@ from .faults.policy import FailurePolicy
 from .pools.protocol import Pool
 from .problem import Problem
 from .rounds.coordinator import Coordinator
-from .rounds.standing import StandingCaches
+from .rounds.standing import CachesOfRows
 
 
 @contextmanager
@@ -19,7 +19,7 @@ def opened(
     budget: int | None = None,
     policy: FailurePolicy | None = None,
     threads: int | None = None,
-    standing: StandingCaches | None = None,
+    standing: CachesOfRows | None = None,
 ) -> Iterator[Coordinator]:
     """A coordinator whose shards have read their rows. budget, policy, threads, standing : see `Coordinator`."""
     try:

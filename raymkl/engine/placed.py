@@ -7,11 +7,9 @@ import uuid
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
-from .rounds.standing import StandingCaches
-
 
 class Home:
-    """Where rows that were put stay between fits: blocks by the views that a fit wants, and caches over them.
+    """Where rows that were put stay between fits: blocks by the views that a fit wants, and names for caches over them.
 
     Fits of other kernels over the same rows may read other views of them, and have caches of their own.
     """
@@ -20,11 +18,9 @@ class Home:
         self.session, self.lock = session, threading.Lock()
         self.names: dict[Hashable, str] = {}
         self.placements: dict[Hashable, Any] = {}
-        self.kept: dict[Hashable, dict[int, dict]] = {}
-        self.standing: dict[Hashable, StandingCaches] = {}
 
     def name_of(self, rows: Mapping) -> str:
-        """What the actors of a session know these rows by."""
+        """What a session knows these rows by."""
         with self.lock:
             return self.names.setdefault(tuple(rows), uuid.uuid4().hex)
 
@@ -36,17 +32,13 @@ class Home:
                 self.placements[key] = make()
             return self.placements[key]
 
-    def local_caches(self, rows: Mapping) -> tuple[dict[int, dict], StandingCaches]:
-        """Caches of shards in this process, and what is known of them."""
-        key = tuple(rows)
+    def leave(self) -> list[str]:
+        """Let go of everything; returns the names that the rows had."""
         with self.lock:
-            return self.kept.setdefault(key, {}), self.standing.setdefault(key, StandingCaches())
-
-    def leave(self) -> None:
-        """Let go of everything."""
-        with self.lock:
-            for part in (self.names, self.placements, self.kept, self.standing):
-                part.clear()
+            names = list(self.names.values())
+            self.names.clear()
+            self.placements.clear()
+            return names
 
 
 class PlacedRows(dict):

@@ -145,7 +145,7 @@ def _train_on_ray(rows, problem, heads, session, params, report, state, keep) ->
 
 def _train_here(rows, problem, heads, params, report, state, keep) -> Outcome:
     """The local engine: shards in threads of this process."""
-    kept, standing = rows.home.local_caches(rows) if isinstance(rows, PlacedRows) else (None, None)
+    kept, standing = rows.home.session.local_caches(rows) if isinstance(rows, PlacedRows) else (None, None)
     pool = LocalPool(rows, problem, params.num_shards, kept)
     with opened(pool, problem, params.memory_per_shard, standing=standing) as coordinator:
         saved = time.monotonic()

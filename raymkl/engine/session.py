@@ -16,8 +16,12 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from ..data.views import n_rows, subset
 from .params import RayParams
-from .placed import Home
+from .placed import Home, PlacedRows
+from .rounds.standing import CachesOfRows, StandingCaches
 
 KINDS = ("local", "ray")
 
@@ -44,6 +48,8 @@ class Session:
         self.kind, self.params = engine, params or RayParams()
         self._lock = threading.Lock()
         self._homes: weakref.WeakSet[Home] = weakref.WeakSet()
+        self._kept: dict[int, dict[int, list]] = {}  # caches of shards in this process that stand, by shard and serial number
+        self._standing = StandingCaches()
         self._actors: list = []  # the one RaySession, once it has started; a list, so that the finalizer finds it
         self._end = weakref.finalize(self, _close, self._actors)
         if engine == "ray":
@@ -59,10 +65,11 @@ class Session:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def __deepcopy__(self, memo: dict) -> Session:
+    def __copy__(self) -> Session:
         return self
 
-    __copy__ = __deepcopy__
+    def __deepcopy__(self, memo: dict) -> Session:
+        return self
 
     def __reduce__(self) -> Any:
         return (str, (self.kind,))  # a fitted model holds no handle
@@ -80,6 +87,7 @@ class Session:
         """End all actors and let go of all rows. Nothing happens to a session that is closed already."""
         for home in list(self._homes):
             home.leave()
+        self._kept.clear()
         self._end()
 
     def put(self, X: Any) -> SessionRows:
@@ -91,6 +99,18 @@ class Session:
         rows = SessionRows(self, X)
         self._homes.add(rows.home)
         return rows
+
+    def local_caches(self, rows: PlacedRows) -> tuple[dict[int, dict[int, list]], CachesOfRows]:
+        """Caches of shards in this process, and what is known of those over these rows."""
+        return self._kept, self._standing.of(rows.home.name_of(rows))
+
+    def forget(self, names: list[str]) -> None:
+        """Nobody has rows of these names any more: caches over them are of no use."""
+        if self._actors:
+            self._actors[0].forget(names)
+        for serial in [serial for name in names for serial in self._standing.drop(name)]:
+            for kept in self._kept.values():
+                kept.pop(serial, None)
 
     def actors(self) -> Any:
         """Coordinator and shards of a session on Ray."""
@@ -127,25 +147,15 @@ class SessionRows:
         return f"<rows of {self.home.session!r}: {type(self.X).__name__}>"
 
     def __len__(self) -> int:
-        from ..data.views import is_dict
-
-        X = self.X
-        if is_dict(X):
-            return len(next(iter(X.values())))
-        return X.shape[0] if hasattr(X, "shape") else len(X)
+        return n_rows(self.X)
 
     @property
     def shape(self) -> tuple:
         return self.X.shape if hasattr(self.X, "shape") else (len(self),)
 
     def __getitem__(self, index: Any) -> Any:
-        from sklearn.utils import _safe_indexing
-
-        from ..data.views import is_dict
-
-        if is_dict(self.X):
-            return {view: _safe_indexing(part, index) for view, part in self.X.items()}
-        return _safe_indexing(self.X, index)
+        index = index[0] if isinstance(index, tuple) else index  # scikit-learn asks arrays for [rows, ...]
+        return subset(self.X, np.arange(len(self))[index])
 
     def holding(self, X: Any) -> SessionRows:
         """The same rows in another container."""
@@ -166,11 +176,9 @@ class SessionRows:
 
 
 def _forget(home: Home) -> None:
-    """Nobody has the rows any more: caches over them are of no use."""
-    session, names = home.session, list(home.names.values())
-    home.leave()
-    if session.is_open and session._actors and names:
-        session._actors[0].forget(names)
+    names = home.leave()
+    if names and home.session.is_open:
+        home.session.forget(names)
 
 
 def session_of(engine: Any, rows: Any) -> Session | None:

@@ -19,12 +19,11 @@ class ShardActor:
         warm_up()
         self.shards: dict[str, Shard] = {}
         self.at_work: dict[str, threading.Lock] = {}
-        self.kept: dict[str, dict[int, list]] = {}
+        self.kept: dict[int, list] = {}  # caches that stand, by serial number
 
-    def load(self, run: str, block: pa.Table | dict, first: int, problem: Problem, threads: int = 1, rows: str | None = None) -> None:
-        """Take rows first <= i < first + n for a run, to be worked on by so many threads. rows : name of rows that were put."""
-        kept = None if rows is None else self.kept.setdefault(rows, {})
-        shard = Shard(threads, kept)
+    def load(self, run: str, block: pa.Table | dict, first: int, problem: Problem, threads: int = 1) -> None:
+        """Take rows first <= i < first + n for a run, to be worked on by so many threads."""
+        shard = Shard(threads, self.kept)
         shard.load(block, first, problem)
         self.end(run)
         self.shards[run], self.at_work[run] = shard, threading.Lock()
@@ -41,9 +40,10 @@ class ShardActor:
         if shard is not None:
             shard.threads.close()
 
-    def forget(self, rows: str) -> None:
-        """Let go of all caches over rows that were put."""
-        self.kept.pop(rows, None)
+    def forget(self, serials: list[int]) -> None:
+        """Let go of caches that stand."""
+        for serial in serials:
+            self.kept.pop(serial, None)
 
     def ping(self) -> bool:
         """Whether this process is alive; answered also while a round is being worked on."""

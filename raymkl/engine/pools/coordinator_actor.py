@@ -51,13 +51,13 @@ class CoordinatorActor:
 
     def __init__(self, place: Place):
         self.shards = ShardActors(place)
-        self.standing: dict[str, StandingCaches] = {}
+        self.standing = StandingCaches()
         self.stopped: set[str] = set()
 
     def rounds(self, request: RunRequest) -> Iterator[Event]:
         """Train; yields what happens, and an `Outcome` at last."""
         params, name = request.params, request.placement.rows
-        standing = None if name is None else self.standing.setdefault(name, StandingCaches())
+        standing = None if name is None else self.standing.of(name)
         policy = FailurePolicy(params.max_shard_failures, Counter(request.failures))
         pool = RayPool(self.shards, request.placement, params, request.run)
         metrics = RunMetrics()
@@ -97,9 +97,9 @@ class CoordinatorActor:
 
     def forget(self, rows: str) -> None:
         """Let go of all caches over rows that were put."""
-        self.standing.pop(rows, None)
+        serials = self.standing.drop(rows)
         for actor in self.shards.actors:
-            actor.forget.remote(rows)
+            actor.forget.remote(serials)
 
     def ping(self) -> bool:
         return True

@@ -64,8 +64,7 @@ class RayPool:
         threads = max(1, int(self.params.cpus_per_shard))
         placement = self.placement
         references = [
-            self.actors[s].load.remote(self.run, placement.blocks[s], self.bounds[s][0], placement.problem, threads, placement.rows)
-            for s in shards
+            self.actors[s].load.remote(self.run, placement.blocks[s], self.bounds[s][0], placement.problem, threads) for s in shards
         ]
         self._fetched(references, shards)
 

@@ -38,7 +38,7 @@ from .head_result import HeadResult, feasible, result_of
 from .head_state import NARROW_PATIENCE, PATIENCE
 from .head_summary import HeadSummary, Step
 from .leader import Leader
-from .standing import StandingCaches
+from .standing import CachesOfRows
 
 # Error of a kernel value, relative to the mean of its diagonal.
 ROUND_OFF = {"float32": 1e-6, "tables": 1e-10, "float64": 1e-14}
@@ -59,7 +59,7 @@ class Coordinator(OpenPool):
         budget: int | None = None,
         threads: int | None = None,
         policy: FailurePolicy | None = None,
-        standing: StandingCaches | None = None,
+        standing: CachesOfRows | None = None,
     ):
         """policy : what to do when shards are lost (None: none may be). standing : caches over these rows that outlive the run.
 

@@ -27,7 +27,7 @@ from ..shard.proof import is_accurate, mask_sums
 from .caches import ColumnCache, RowStore
 from .head import HeadSolver
 from .head_summary import Step
-from .standing import Standing, StandingCaches, new_serial
+from .standing import CachesOfRows, Standing, new_serial
 
 # Centre the rows of a view when their mean is this many times larger than their spread (both squared).
 WORTH_CENTRING = 4.0
@@ -40,7 +40,7 @@ class OpenPool:
     """A pool of shards with its problem."""
 
     def __init__(
-        self, pool: Pool, problem: Problem, budget: int | None, policy: FailurePolicy | None, standing: StandingCaches | None = None
+        self, pool: Pool, problem: Problem, budget: int | None, policy: FailurePolicy | None, standing: CachesOfRows | None = None
     ):
         """budget : bytes per shard, or None. policy : what to do when shards are lost (None: none may be).
 

@@ -28,43 +28,65 @@ class Standing:
 
 
 class StandingCaches:
-    """All caches over some rows that no run is working with."""
+    """All caches of a session that no run is working with, by the name of their rows and what they are of."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.idle: OrderedDict[Hashable, Standing] = OrderedDict()
+        self.idle: OrderedDict[tuple[str, Hashable], Standing] = OrderedDict()
         self.gone: list[int] = []  # serial numbers that shards may forget
+
+    def of(self, rows: str) -> CachesOfRows:
+        """The caches over some rows."""
+        return CachesOfRows(self, rows)
+
+    def drop(self, rows: str) -> list[int]:
+        """Let go of all caches over some rows; returns serial numbers for the shards to forget."""
+        with self.lock:
+            self.gone += [self.idle.pop(key).serial for key in list(self.idle) if key[0] == rows]
+            return self._gone()
+
+    def _gone(self) -> list[int]:
+        gone, self.gone = self.gone, []
+        return gone
+
+
+class CachesOfRows:
+    """What a run sees of the caches of a session. rows : name of the rows that it trains on."""
+
+    def __init__(self, caches: StandingCaches, rows: str):
+        self.caches, self.rows = caches, rows
 
     def take(self, key: Hashable, members: tuple, largest: int) -> Standing | None:
         """The caches of some statistics, if these very shards have them, of at most so many bytes each."""
-        with self.lock:
-            found = self.idle.pop(key, None)
+        caches = self.caches
+        with caches.lock:
+            found = caches.idle.pop((self.rows, key), None)
             if found is not None and (found.members != members or found.size > largest):
-                self.gone.append(found.serial)
+                caches.gone.append(found.serial)
                 return None
             return found
 
     def make_room(self, size: int, largest: int) -> list[int]:
-        """Let go of caches until there is room for `size` bytes more; returns serial numbers for the shards to forget."""
-        with self.lock:
-            while self.idle and size + sum(entry.size for entry in self.idle.values()) > largest:
-                self.gone.append(self.idle.popitem(last=False)[1].serial)
-            gone, self.gone = self.gone, []
-            return gone
+        """Let go of caches, whatever they are of, until there is room for `size` bytes more; returns serial numbers to forget."""
+        caches = self.caches
+        with caches.lock:
+            while caches.idle and size + sum(entry.size for entry in caches.idle.values()) > largest:
+                caches.gone.append(caches.idle.popitem(last=False)[1].serial)
+            return caches._gone()
 
     def give_back(self, key: Hashable, entry: Standing) -> list[int]:
         """Keep caches for the next run; returns serial numbers for the shards to forget."""
-        with self.lock:
-            if key in self.idle:  # two runs at once: one of them is enough
-                self.gone.append(self.idle.pop(key).serial)
-            self.idle[key] = entry
-            gone, self.gone = self.gone, []
-            return gone
+        caches = self.caches
+        with caches.lock:
+            if (self.rows, key) in caches.idle:  # two runs at once: one of them is enough
+                caches.gone.append(caches.idle.pop((self.rows, key)).serial)
+            caches.idle[self.rows, key] = entry
+            return caches._gone()
 
     def let_go(self, serial: int) -> None:
         """Caches that nobody will give back."""
-        with self.lock:
-            self.gone.append(serial)
+        with self.caches.lock:
+            self.caches.gone.append(serial)
 
 
 def new_serial() -> int:

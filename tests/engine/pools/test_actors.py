@@ -1,15 +1,12 @@
-"""The shard as an actor: its process loads no more than it needs, and works on one call at a time."""
+"""The shard as an actor: shards of several runs in one process, each of which works on one call at a time."""
 
 import subprocess
 import sys
 import threading
 
-import pytest
+import numpy as np
 
-from raymkl.engine.params import RayParams
 from raymkl.engine.pools.actors import ShardActor
-from raymkl.engine.pools.ray_pool import RayPool
-from raymkl.engine.pools.ray_shards import shard_actors
 from tests.builders import MIXED_BANK as BANK
 from tests.builders import problem_of
 from tests.reference import noisy_problem
@@ -17,81 +14,80 @@ from tests.reference import noisy_problem
 X, _ = noisy_problem(60, seed=11)
 
 
+def loaded(*runs):
+    actor = ShardActor()
+    for run in runs:
+        actor.load(run, {None: X}, 0, problem_of(BANK, len(X)))
+    return actor
+
+
 def test_threads_come_with_the_rows():
     actor = ShardActor()
-    assert actor.threads.threads == 1
-    actor.load({None: X}, 0, problem_of(BANK, len(X)), threads=3)
-    assert actor.threads.threads == 3
-    actor.threads.close()
+    actor.load("one", {None: X}, 0, problem_of(BANK, len(X)), threads=3)
+    assert actor.shards["one"].threads.threads == 3
+    actor.end("one")
+    assert not actor.shards
 
 
-def test_one_call_at_a_time():
-    """Over the connection and through Ray, calls come in threads of their own."""
-    actor = ShardActor()
-    actor.load({None: X}, 0, problem_of(BANK, len(X)))
+def in_order(actor, first, second):
+    """What two calls, of these runs, leave behind when the first one waits for the second or for a while."""
     begun, go_on, order = threading.Event(), threading.Event(), []
 
     def slow(shard):
         begun.set()
-        go_on.wait(10)
+        go_on.wait(0.5)
         order.append("slow")
 
     def quick(shard):
         order.append("quick")
+        go_on.set()
 
-    workers = [threading.Thread(target=actor.call, args=("apply", work)) for work in (slow, quick)]
+    workers = [threading.Thread(target=actor.call, args=(run, "apply", work)) for run, work in ((first, slow), (second, quick))]
     workers[0].start()
     begun.wait(10)
     workers[1].start()
-    workers[1].join(0.05)
-    go_on.set()
     for worker in workers:
         worker.join(10)
-    assert order == ["slow", "quick"]
+    return order
 
 
-# -- the process ------------------------------------------------------------------------------------------------------
+def test_one_call_of_a_run_at_a_time():
+    assert in_order(loaded("one", "two"), "one", "one") == ["slow", "quick"]
+
+
+def test_runs_do_not_wait_for_each_other():
+    assert in_order(loaded("one", "two"), "one", "two") == ["quick", "slow"]
+
+
+def test_runs_know_nothing_of_each_other():
+    actor = loaded("one", "two")
+    assert actor.call("one", "apply", lambda shard: shard.scratch.setdefault("mine", 1)) == 1
+    assert actor.call("two", "apply", lambda shard: dict(shard.scratch)) == {}
+    actor.end("one")
+    assert list(actor.shards) == ["two"]
+
+
+def test_caches_over_rows_that_were_put_outlive_a_run():
+    actor = loaded("one")
+    actor.call("one", "moments")
+    actor.call("one", "prepare", {})
+    bases = [family.basis(100.0, False, np.float64) for family in actor.shards["one"].problem.families]
+    assert actor.call("one", "open", bases, 10)
+    cache = actor.shards["one"].cache
+    actor.call("one", "keep_caches", 7)
+    actor.end("one")
+    actor.load("two", {None: X}, 0, problem_of(BANK, len(X)))
+    actor.call("two", "prepare", {})
+    assert actor.call("two", "open", bases, 10, 7) and actor.shards["two"].cache is cache
+    assert not actor.call("two", "open", bases, 10, 8)  # unknown: empty ones, and the coordinator hears of it
+    assert actor.shards["two"].cache is not cache
+    actor.forget([7])
+    actor.load("three", {None: X}, 0, problem_of(BANK, len(X)))
+    actor.call("three", "prepare", {})
+    assert not actor.call("three", "open", bases, 10, 7)
 
 
 def test_loading_the_actor_loads_what_a_shard_needs():
-    code = "import raymkl.engine.pools.actors, sys; print({'ray', 'numba', 'scipy', 'pydantic'} & set(sys.modules))"
+    code = "import raymkl.engine.pools.actors, sys; print({'ray', 'sklearn', 'cvxpy', 'pandas'} & set(sys.modules))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert result.stdout.strip() == "set()", result.stderr
-
-
-LEFT_OUT = """
-import sys, ray
-from raymkl.engine.pools.actors import leave_out_pydantic
-leave_out_pydantic()
-compat = sys.modules.get("ray._common.pydantic_compat")
-import pydantic  # whoever wants it still finds it
-print(compat is None or not compat.PYDANTIC_INSTALLED, pydantic.BaseModel.__name__)
-leave_out_pydantic()
-import pydantic.fields
-"""
-
-
-def test_ray_does_without_pydantic_and_code_of_the_user_does_not():
-    pytest.importorskip("pydantic")
-    result = subprocess.run([sys.executable, "-c", LEFT_OUT], capture_output=True, text=True, timeout=120)
-    assert result.stdout.split() == ["True", "BaseModel"], result.stderr
-    assert result.returncode == 0, result.stderr
-
-
-def test_a_process_that_has_pydantic_already_is_left_alone():
-    pytest.importorskip("pydantic")
-    code = "import pydantic, ray\n" + LEFT_OUT.replace("not compat.PYDANTIC_INSTALLED", "compat.PYDANTIC_INSTALLED")
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert result.stdout.split() == ["True", "BaseModel"], result.stderr
-
-
-def test_processes_of_shards_start_without_what_they_do_not_need(ray_cluster):
-    def modules_of(shard):  # not a function of this module, whose import would load them
-        return sorted(name for name in sys.modules if name in {"pydantic", "numba", "scipy"})
-
-    problem = problem_of(BANK, len(X))
-    params = RayParams(num_shards=2, cpus_per_shard=0.5)
-    with shard_actors({None: X}, problem, params) as place:
-        pool = RayPool(place, params)
-        pool.load([0, 1])
-        assert pool.call_all("apply", modules_of) == [[], []]

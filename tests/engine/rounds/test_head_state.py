@@ -22,7 +22,7 @@ from raymkl.engine.rounds.head_summary import HeadSummary
 from raymkl.optim.certificate import Certificate
 from raymkl.optim.losses import EpsilonInsensitive
 from raymkl.optim.weight_rules import Follow
-from tests.engine.given_points import head_of
+from tests.builders import head_of
 
 Y = np.where(np.arange(8) % 2, -1.0, 1.0)
 A, THETA = np.arange(8.0), np.ones(3)
