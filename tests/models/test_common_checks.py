@@ -5,7 +5,9 @@ is what they make of rows. The localized classes have constructors of their own,
 """
 
 import pytest
+import sklearn
 from sklearn.utils.estimator_checks import estimator_checks_generator
+from sklearn.utils.fixes import parse_version
 
 from raymkl import ConvexLocalizedMKLClassifier, ConvexLocalizedMKLRegressor, LocalizedMKLClassifier, MKLClassifier, MKLRegressor, RayParams
 from raymkl.kernels import Linear, rbf
@@ -86,6 +88,7 @@ OF_CLASSES = OF_FITS | {
     "check_set_params",
     "check_valid_tag_types",
 }
+LATER = parse_version("1.8")  # has checks that 1.6 did not have
 WEIGHTS_ARE_REPETITIONS = ("check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data")
 
 
@@ -141,5 +144,5 @@ def test_scikit_learn(estimator, check):
 def test_every_name_of_a_check_is_one():
     """A check that was renamed by scikit-learn would silently not run."""
     there = {name_of(check) for model in (*IN_FULL, *OTHER_CLASSES) for _, check in estimator_checks_generator(model)}
-    missing = OF_CLASSES - there
-    assert not missing
+    later = {"check_all_zero_sample_weights_error", "check_estimator_sparse_tag"} if parse_version(sklearn.__version__) < LATER else set()
+    assert there >= OF_CLASSES - later
