@@ -108,10 +108,10 @@ def wait_for_cpus(wanted: float) -> None:
         time.sleep(0.005)
 
 
-def spare_cpus(taken: float) -> float:
-    """What the coordinator asks for: a CPU, if the cluster has one besides those of the shards (which wait while it works), else none."""
+def spare_cpus(wanted: float) -> float:
+    """What a coordinator asks for: a CPU, if one is free besides those that its shards want (they rest while it works), else none."""
     inside = ray.util.get_current_placement_group() is not None
-    return 1.0 if not inside and sum(rooms()) >= taken + 1.0 else 0.0
+    return 1.0 if not inside and ray.available_resources().get("CPU", 0.0) >= wanted + 1.0 else 0.0
 
 
 def ask_for_place(num_shards: int, params: RayParams) -> tuple:

@@ -56,10 +56,10 @@ class RaySession:
         self._start(patience)
 
     def _start(self, patience: float) -> None:
+        cpus = spare_cpus(self.count * self.params.cpus_per_shard)
         self.place = start_shards(self.count, self.params, patience)
         try:
-            options = {"num_cpus": spare_cpus(self.count * self.params.cpus_per_shard), "name": None}
-            self.coordinator = coordinator_class(RUNS_AT_ONCE).options(**options).remote(self.place)
+            self.coordinator = coordinator_class(RUNS_AT_ONCE).options(num_cpus=cpus).remote(self.place)
         except BaseException:
             self.close()
             raise
