@@ -23,16 +23,23 @@ USUAL_MOUNT = "/sys/fs/cgroup"
 
 def usable_cpus(root: Path = ROOT) -> int:
     """Threads that are worth starting: CPUs that this process may run on, within the quotas of its groups and what Ray has assigned."""
-    cpus = [_cpus_to_run_on()]
+    cpus, assigned = container_cpus(root), assigned_cpus()
+    # Rounded down: nothing holds these threads back, and the other part of the CPU is somebody else's.
+    return cpus if assigned is None else max(1, min(cpus, int(assigned)))
+
+
+def container_cpus(root: Path = ROOT) -> int:
+    """CPUs that this process may run on, within the quotas of its groups."""
     quota = _smallest_quota(root)
-    if quota is not None:
-        # Rounded up: the kernel holds the last thread back, and nobody else loses by it.
-        cpus.append(math.ceil(quota))
-    assigned = assigned_cpus()
-    if assigned is not None:
-        # Rounded down: nothing holds these threads back, and the other part of the CPU is somebody else's.
-        cpus.append(int(assigned))
-    return max(1, min(cpus))
+    # Rounded up: the kernel holds the last thread back, and nobody else loses by it.
+    return max(1, _cpus_to_run_on() if quota is None else min(_cpus_to_run_on(), math.ceil(quota)))
+
+
+def shared_cpus(reports: Sequence[tuple[str, int, int]], root: Path = ROOT) -> int:
+    """Threads for a coordinator: the CPUs of the shards on its node, which rest while it works, and its own."""
+    own = assigned_cpus() or 0.0
+    there = sum(cpus for node, cpus, _ in reports if node == this_node())
+    return max(1, min(container_cpus(root), int(own + there))) if reports else usable_cpus(root)
 
 
 def free_memory(root: Path = ROOT) -> int:

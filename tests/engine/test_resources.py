@@ -10,7 +10,7 @@ import pytest
 from raymkl.engine import resources
 from raymkl.engine.pools.local import LocalPool
 from raymkl.engine.problem import Problem
-from raymkl.engine.resources import cpus_among, free_memory, memory_shares, this_node, usable_cpus
+from raymkl.engine.resources import cpus_among, free_memory, memory_shares, shared_cpus, this_node, usable_cpus
 from raymkl.engine.shard.shard import Shard
 from raymkl.kernels import RBF
 from raymkl.kernels.pairs.families import group
@@ -216,3 +216,17 @@ def test_shares_are_per_node():
     reports = [("a", 8, 30), ("b", 2, 9), ("a", 8, 33), ("a", 8, 36), ("c", 1, 5)]
     assert memory_shares(reports) == [10, 9, 10, 10, 5]
     assert memory_shares([]) == []
+
+
+@pytest.mark.parametrize("own, expected", [(None, 5), (1.0, 6), (0.5, 5)])
+def test_a_coordinator_works_while_the_shards_of_its_node_rest(machine, monkeypatch, own, expected):
+    monkeypatch.setattr(resources, "assigned_cpus", lambda: own)
+    here = this_node()
+    reports = [(here, 2, 1), ("another", 8, 1), (here, 3, 1)]
+    assert shared_cpus(reports, machine({})) == expected
+    assert shared_cpus([("another", 8, 1)], machine({})) == 1
+    assert shared_cpus([], machine({})) == (64 if own is None else 1)
+
+
+def test_a_coordinator_takes_no_more_than_its_container_has(machine):
+    assert shared_cpus([(this_node(), 8, 1)], machine(v2({"cpu.max": "400000 100000"}))) == 4

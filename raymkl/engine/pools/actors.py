@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from ...kernels.loops.compiled import warm_up
 from ..problem import Problem
+from ..resources import free_memory, this_node, usable_cpus
 from ..shard.shard import Shard
 
 
@@ -44,6 +45,10 @@ class ShardActor:
         """Let go of caches that stand."""
         for serial in serials:
             self.kept.pop(serial, None)
+
+    def resources(self) -> tuple[str, int, int]:
+        """Node, CPUs and free bytes of this process."""
+        return this_node(), usable_cpus(), free_memory()
 
     def ping(self) -> bool:
         """Whether this process is alive; answered also while a round is being worked on."""

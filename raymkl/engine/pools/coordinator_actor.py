@@ -19,9 +19,10 @@ from ..opening import opened
 from ..params import RayParams
 from ..problem import Head
 from ..programs.program import Program
+from ..resources import shared_cpus
 from ..rounds.standing import StandingCaches
 from .metrics import RunMetrics
-from .ray_pool import RayPool
+from .ray_pool import LOSSES, RayPool
 from .ray_shards import Place, Placement, ShardActors
 
 # A run that is watched reports this often.
@@ -62,13 +63,14 @@ class CoordinatorActor:
         pool = RayPool(self.shards, request.placement, params, request.run)
         metrics = RunMetrics()
         try:
-            with opened(pool, ray.get(request.placement.problem), params.memory_per_shard, policy, standing=standing) as coordinator:
+            problem, threads = ray.get(request.placement.problem), self._threads(pool)
+            with opened(pool, problem, params.memory_per_shard, policy, threads, standing) as coordinator:
                 yield from self._watched(request, coordinator, policy, metrics)
                 last = Outcome(coordinator.outcome(request.heads), coordinator.history, policy.total)
         finally:
             metrics.close()
             self.stopped.discard(request.run)
-            del coordinator, pool
+            coordinator = pool = None
             gc.collect()  # what stands in reference cycles must not keep blocks in the object store until then
         yield last
 
@@ -90,6 +92,15 @@ class CoordinatorActor:
                 yield Rounds(rows)
             if request.run in self.stopped:
                 raise KeyboardInterrupt("the driver has given this fit up")
+
+    def _threads(self, pool: RayPool) -> int:
+        """As many as may run on this node while the shards rest."""
+        reports = [actor.resources.remote() for actor in pool.actors]
+        ready, _ = ray.wait(reports, num_returns=len(reports), timeout=pool.params.timeout_s)
+        try:
+            return shared_cpus(ray.get(ready))
+        except LOSSES:  # the first round tells, and takes care of it
+            return shared_cpus([])
 
     def stop(self, run: str) -> None:
         """Give a run up after its round."""

@@ -23,6 +23,7 @@ from ..plan import MemoryPlan, plan_of
 from ..pools.protocol import Pool
 from ..problem import Head, Problem, RoundRequest
 from ..programs.program import forget
+from ..resources import memory_shares
 from ..shard.proof import is_accurate, mask_sums
 from .caches import ColumnCache, RowStore
 from .head import HeadSolver
@@ -100,7 +101,8 @@ class OpenPool:
 
     def _open(self, n_heads: int, together: int) -> MemoryPlan:
         self.rows_per_shard = max((last - first for first, last in self.pool.bounds), default=0)
-        chosen = plan_of(self.problem, self.pool.bounds, self.spread.shape[1], n_heads, together, self.budget)
+        free = memory_shares(self._ask("resources")) if self.budget is None and self.cached else None
+        chosen = plan_of(self.problem, self.pool.bounds, self.spread.shape[1], n_heads, together, self.budget, free)
         self._found_caches(chosen)
         return replace(chosen, capacity=self.cache.capacity) if self.cached else chosen
 
