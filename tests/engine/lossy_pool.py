@@ -42,6 +42,10 @@ class LossyPool:
         self.deaths = []
         self.coordinator = None
 
+    @property
+    def members(self):
+        return tuple(map(id, self.shards))
+
     def load(self, shards):
         self.call_some([(s, "load", (take(self.rows, slice(*self.bounds[s])), self.bounds[s][0], self.problem)) for s in shards])
 

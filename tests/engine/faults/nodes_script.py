@@ -29,7 +29,8 @@ def refused(words, **more):
 
 
 def nodes_with_shards():
-    return {actor["Address"]["NodeID"] for actor in ray._private.state.actors().values() if actor["State"] == "ALIVE"}
+    actors = [actor for actor in ray._private.state.actors().values() if actor["State"] == "ALIVE"]
+    return {actor["Address"]["NodeID"] for actor in actors if actor["ActorClassName"] == "ShardActor"}
 
 
 folder = Path(sys.argv[1])

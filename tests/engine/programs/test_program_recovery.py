@@ -5,6 +5,7 @@ import pytest
 
 from raymkl import ConvexLocalizedMKLClassifier, ConvexLocalizedMKLRegressor, LocalizedMKLClassifier
 from raymkl.engine import run as train_module
+from raymkl.engine.events import Outcome
 from raymkl.engine.faults.policy import FailurePolicy, ShardFailure
 from raymkl.engine.programs import gate_scores, k_means
 from raymkl.engine.rounds.coordinator import Coordinator
@@ -69,7 +70,7 @@ class Runs:
             for _ in coordinator.rounds(program):
                 pass
             assert not any(shard.scratch for shard in self.pool.shards), "something was left with a shard"
-            return {"outcome": coordinator.outcome(program), "history": coordinator.history, "failures": self.policy.total}
+            return Outcome(coordinator.outcome(program), coordinator.history, self.policy.total)
 
         self.monkeypatch.setattr(train_module, "_train_here", train_here)
         fitted = model.fit(data, y)
