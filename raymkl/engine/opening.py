@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from .faults.policy import FailurePolicy
 from .pools.protocol import Pool
 from .problem import Problem
+from .rounds.caches import CachesOfRows
 from .rounds.coordinator import Coordinator
-from .rounds.standing import CachesOfRows
 
 
 @contextmanager
@@ -25,7 +25,7 @@ def opened(
     try:
         coordinator = Coordinator(pool, problem, budget, threads, policy, standing)
         try:
-            coordinator.load()
+            coordinator.crew.load()
             yield coordinator
         finally:
             coordinator.close()

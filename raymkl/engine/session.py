@@ -21,7 +21,7 @@ import numpy as np
 from ..data.views import n_rows, subset
 from .params import RayParams
 from .placed import Home, PlacedRows
-from .rounds.standing import CachesOfRows, StandingCaches
+from .rounds.caches import CachesOfRows, StandingCaches
 
 KINDS = ("local", "ray")
 

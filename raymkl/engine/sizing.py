@@ -60,5 +60,5 @@ def _rank(rows: dict, problem: Problem) -> int:
     from .pools.local import LocalPool
 
     with opened(LocalPool(rows, problem, 1), problem, threads=1) as coordinator:
-        coordinator.prepare()
-        return coordinator.spread.shape[1]
+        coordinator.shared.prepare()
+        return coordinator.shared.coefficients.shape[1]

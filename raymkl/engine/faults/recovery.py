@@ -7,7 +7,7 @@ results of those that are done.
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from ...optim.certificate import Certificate
 from ..problem import Head, RoundRequest
 from ..rounds.head_result import HeadResult
+from ..rounds.shared import State
 from ..shard.proof import prove
 
 if TYPE_CHECKING:
@@ -23,55 +24,50 @@ if TYPE_CHECKING:
 # Columns that are computed again at a time.
 COLUMNS_AT_ONCE = 512
 NO_IDS = np.empty(0, np.int64)
-NO_VALUES = np.empty(0)
 
 
-def bring_up_to_date(coordinator: Coordinator, shard: int) -> None:
-    """Give a new shard, which has its rows, the state that the other shards have (or will have once told of pending changes)."""
+def bring_up_to_date(coordinator: Coordinator, shard: int) -> set[int]:
+    """Give a new shard, which has its rows, the state that the other shards have, or will have once told of pending changes.
+
+    Returns the heads whose pending changes it then knows.
+    """
+    shared, crew = coordinator.shared, coordinator.crew
 
     def ask(method: str, *arguments: Any) -> Any:
-        return coordinator.pool.call_some([(shard, method, arguments)])[0]
+        return crew.pool.call_some([(shard, method, arguments)])[0]
 
-    if coordinator.centers is None:
-        return
-    if coordinator.widened:
-        ask("set_problem", coordinator.problem)
-    ask("prepare", coordinator.centers)
-    if coordinator.plan is None:
-        return
-    ask("open", coordinator.bases, coordinator.plan.capacity)
-    if coordinator.gates_changed:
-        ask("set_gates", coordinator.problem.gates)
-    for work, arguments in coordinator.kept.values():
+    if shared.state is State.LOADED:
+        return set()
+    if "dtype" in shared.changed:
+        ask("set_problem", shared.problem)
+    ask("prepare", shared.centers)
+    if shared.state is State.PREPARED:
+        return set()
+    ask("open", shared.bases, shared.plan.capacity)
+    if "gates" in shared.changed:
+        ask("set_gates", shared.problem.gates)
+    for work, arguments in crew.kept.values():
         ask("apply", work, *arguments)
     solvers = coordinator.solvers
     ask("add_heads", {h: solver.head for h, solver in solvers.items()})
     ask("resume", {h: (solver.bounds_factor, solver.told) for h, solver in solvers.items()})
     ask("hold_heads", [h for h, solver in solvers.items() if solver.held])
     # Gradients first: the columns they need are gone again before the caches fill, so that the new shard keeps its memory plan.
-    at_once = min(COLUMNS_AT_ONCE, coordinator.plan.capacity)
+    at_once = min(COLUMNS_AT_ONCE, shared.plan.capacity)
     if solvers:
         used = np.flatnonzero(np.any([solver.told != 0 for solver in solvers.values()], axis=0))
         for start in range(0, len(used), at_once):
             ids = used[start : start + at_once]
             values = {h: solver.told[ids] for h, solver in solvers.items() if np.any(solver.told[ids])}
-            ask("rebuild", ids, coordinator.rows_of(ids) if coordinator.compared else {}, values)
+            ask("rebuild", ids, shared.rows_of(ids) if shared.compared else {}, values)
         corrected = [h for h, solver in solvers.items() if solver.proofs or solver.held]
-        if corrected and not coordinator.accurate:  # what a proof had shown is gone with the lost shard
+        if corrected and not shared.accurate:  # what a proof had shown is gone with the lost shard
             ask("apply", prove, coordinator.proof_request(corrected))
-    cached = coordinator.cache.columns if coordinator.cached else NO_IDS
+    cached = shared.cache.columns if shared.cached else NO_IDS
     for start in range(0, len(cached), at_once):
         ids = cached[start : start + at_once]
-        ask("enter", RoundRequest(0, ids, coordinator.cache.slots(ids), coordinator.rows_of(ids)))
-
-
-def without_changes(request: RoundRequest, known: set[int]) -> RoundRequest:
-    """A request for a shard that already knows the changes of some heads."""
-    heads = [
-        replace(part, columns=NO_IDS, slots=NO_IDS, delta=NO_VALUES, values=NO_VALUES, stretch=1.0) if part.head in known else part
-        for part in request.heads
-    ]
-    return replace(request, heads=heads)
+        ask("enter", RoundRequest(0, ids, shared.cache.slots(ids), shared.rows_of(ids)))
+    return {h for h, solver in solvers.items() if len(coordinator.steps[h].ids) or solver.stretch != 1.0}
 
 
 def state_of(coordinator: Coordinator) -> dict:

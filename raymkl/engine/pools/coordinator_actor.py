@@ -20,7 +20,7 @@ from ..params import RayParams
 from ..problem import Head
 from ..programs.program import Program
 from ..resources import shared_cpus
-from ..rounds.standing import StandingCaches
+from ..rounds.caches import StandingCaches
 from .metrics import RunMetrics
 from .ray_pool import LOSSES, RayPool
 from .ray_shards import Place, Placement, ShardActors

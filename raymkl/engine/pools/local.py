@@ -25,7 +25,7 @@ class LocalPool:
     members = ()
 
     def __init__(self, rows: dict, problem: Problem, num_shards: int | None = None, kept: dict[int, dict] | None = None):
-        """kept : caches over these rows that stand between runs, by shard (see `rounds.standing`)."""
+        """kept : caches over these rows that stand between runs, by shard (see `rounds.caches`)."""
         n = problem.n_rows
         if num_shards is None:
             # Every pair of rows of ready-made matrices takes M numbers.

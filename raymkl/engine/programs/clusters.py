@@ -57,11 +57,11 @@ class ClusteredTraining(Program):
         heads, kernel = self.heads, self.kernel
         if self.scaled:
             # All heads have the same rows; what they are normalised by is needed for the clusters already.
-            normalisation = coordinator.normalisation(heads[0], masks[0])
+            normalisation = coordinator.shared.normalisation(heads[0], masks[0])
             heads = [replace(head, normalisation=normalisation) for head in heads]
             kernel = CombinedKernel(kernel.kernels, kernel.weights * normalisation[: len(kernel.weights)], kernel.spherical)
         active = np.flatnonzero(masks.max(axis=0) > 0)
-        clusters = kernel_k_means(coordinator, kernel, active, self.n_clusters, self.n_init, np.random.default_rng(self.seed))
+        clusters = kernel_k_means(coordinator.crew, kernel, active, self.n_clusters, self.n_init, np.random.default_rng(self.seed))
         tau = tau_of_evenness(clusters.distances[active], self.evenness) if self.tau is None else self.tau
         gates = gates_of(likelihoods(clusters.distances, tau), self.layout, self.base_gates)
         coordinator.set_gates(gates)

@@ -109,13 +109,13 @@ class GatedDescent(Program):
     def rounds(self, coordinator: Coordinator) -> Iterator[list[dict]]:
         self.found: list[Gating] = []
         coordinator.open(1)
-        if coordinator.problem.n_rows <= FEW_ROWS:
+        if coordinator.shared.problem.n_rows <= FEW_ROWS:
             coordinator.one_blas_thread()
         coordinator.blocks.share(2)  # every solve meets the same pairs
         random = np.random.default_rng(self.seed)
-        self.model.open(coordinator)
+        self.model.open(coordinator.crew)
         active = np.any([head.bounds > 0 for head in self.heads], axis=0).astype(float)
-        self.normalisation = coordinator.normalisation(self.heads[0], active)
+        self.normalisation = coordinator.shared.normalisation(self.heads[0], active)
         for head in self.heads:
             best: Gating | None = None
             for _ in range(self.n_init):
@@ -123,7 +123,7 @@ class GatedDescent(Program):
                 if best is None or found.result.certificate.primal < best.result.certificate.primal:
                     best = found
             self.found.append(best)
-        self.model.close(coordinator)
+        self.model.close(coordinator.crew)
 
     def outcome(self) -> list[Gating]:
         return self.found
@@ -213,7 +213,7 @@ class GatedDescent(Program):
         if result.certificate.primal > ceiling:
             return None
         # The shards forget a head with the next round; until then they have its sums.
-        parts = coordinator.apply(entry_products, h, coordinator.spread * self.normalisation[:, None])
+        parts = coordinator.crew.apply(entry_products, h, coordinator.shared.coefficients * self.normalisation[:, None])
         if any(part is None for part in parts):  # a shard was lost in between; the one in its place has never heard of the head
             return (yield from self._evaluate(coordinator, head, parameters, scores, before, gap, ceiling))
         products = np.concatenate(parts)

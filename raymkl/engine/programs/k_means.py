@@ -107,7 +107,7 @@ def kernel_k_means(
 ) -> Clusters:
     """Clusters of the active rows (sorted ids), the best of `n_init` starts; distances are those of all rows.
 
-    shards : a coordinator, or anything with its `apply`, `keep` and `release`.
+    shards : a crew, or anything with its `apply`, `keep` and `release`.
     Starting means are spread out by sampling with probability proportional to the squared distance. A cluster that loses its last
     landmark is given the landmark that is farthest from its own mean.
     """

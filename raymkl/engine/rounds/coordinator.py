@@ -22,7 +22,7 @@ import numpy as np
 
 from ...kernels.pairs.tables import WideTableBasis
 from ..faults.policy import FailurePolicy
-from ..faults.recovery import NO_IDS, restore
+from ..faults.recovery import NO_IDS, bring_up_to_date, restore
 from ..plan import plan_of
 from ..problem import Head, HeadRequest, Problem
 from ..programs.program import Program
@@ -32,13 +32,14 @@ from ..shard.proof import HeadProof, ProofRequest, prove, review
 from ..shard.threads import RowThreads
 from ..sizing import together
 from .blocks import WorkingBlocks
-from .crew import OpenPool
+from .caches import CachesOfRows
+from .crew import Crew
 from .head import HeadSolver
 from .head_result import HeadResult, feasible, result_of
 from .head_state import NARROW_PATIENCE, PATIENCE
 from .head_summary import HeadSummary, Step
 from .leader import Leader
-from .standing import CachesOfRows
+from .shared import Shared
 
 # Error of a kernel value, relative to the mean of its diagonal.
 ROUND_OFF = {"float32": 1e-6, "tables": 1e-10, "float64": 1e-14}
@@ -46,7 +47,7 @@ ROUND_OFF = {"float32": 1e-6, "tables": 1e-10, "float64": 1e-14}
 SAMPLED_PART = 0.05
 
 
-class Coordinator(OpenPool):
+class Coordinator:
     """Trains heads over a pool.
 
     `rounds(heads)` trains a given list. Heads may also come and go: `open`, then `add`, `round_once` and `drop` as wanted.
@@ -66,7 +67,12 @@ class Coordinator(OpenPool):
         threads : of the coordinator; None takes one per usable CPU, because the shards rest while it works.
         """
         threads = threads or usable_cpus()
-        super().__init__(pool, problem, budget, policy, standing)
+        self.crew = Crew(pool, policy, lambda shard: bring_up_to_date(self, shard))
+        self.shared = Shared(self.crew, problem, budget, standing)
+        self.round = 0
+        # Heads at work, and their changes that the shards have not heard of yet.
+        self.solvers: dict[int, HeadSolver] = {}
+        self.steps: dict[int, Step] = {}
         self.history: list[dict] = []
         self.results: dict[int, list[HeadResult]] = {}
         self.leaders: dict[int, Leader] = {}
@@ -107,20 +113,20 @@ class Coordinator(OpenPool):
         try:
             if isinstance(heads, Program):
                 yield from heads.rounds(self)
-                self.keep_caches()
+                self.shared.keep_caches()
                 return
             self.finished = set() if state is None else restore(self, heads, state)
             self.open(len(heads), together(heads))
             self.add(heads)
             while self.busy:
                 yield self.round_once()
-            self.keep_caches()
+            self.shared.keep_caches()
         finally:
             self.close()
 
     def close(self) -> None:
         """End the threads."""
-        self.let_go_of_caches()
+        self.shared.let_go_of_caches()
         self.threads.close()
         self.heads_at_a_time.shutdown()
         if self.limits is not None:
@@ -131,9 +137,14 @@ class Coordinator(OpenPool):
         self.started = time.perf_counter()
         if n_heads > 1:  # sub-problems run side by side, and BLAS must not start threads in each of them
             self.one_blas_thread()
-        self.prepare()
-        self.together, self.plan = together, self._open(n_heads, together)
-        self.blocks = WorkingBlocks(self.problem, self.bases, self.centers, self.store, self.threads, self._ask_stacks)
+        self.together = together
+        self.shared.prepare()
+        self.shared.open(n_heads, together)
+        self.blocks = self._working_blocks()
+
+    def _working_blocks(self) -> WorkingBlocks:
+        shared = self.shared
+        return WorkingBlocks(shared.problem, shared.bases, shared.centers, shared.seen, self.threads, self._ask_stacks)
 
     def one_blas_thread(self) -> None:
         """Let BLAS work with one thread until the end of the run."""
@@ -142,9 +153,7 @@ class Coordinator(OpenPool):
 
     def set_gates(self, gates: np.ndarray) -> None:
         """Other gates (n, J) for heads that are added from now on; no head may be at work."""
-        self.problem.gates = gates
-        self.gates_changed = True
-        self._ask("set_gates", gates)
+        self.shared.set_gates(gates)
 
     @property
     def seconds(self) -> float:
@@ -177,8 +186,7 @@ class Coordinator(OpenPool):
                 self.steps.pop(h, None)
                 self.blocks.forget(h)
                 self.dropped.append(h)
-                for known in self.ahead.values():
-                    known.discard(h)
+                self.crew.told(h)
         self.waiting = deque(party for party in self.waiting if not wanted & {h for h, _ in party})
 
     def round_once(self, paused: Container[int] = ()) -> list[dict]:
@@ -194,8 +202,8 @@ class Coordinator(OpenPool):
         for leader in dict.fromkeys(self.leaders[h] for h in active if h in self.leaders):
             leader.absorb_members()
         ready = [h for h in active if self.solvers[h].ready]
-        worked_in = np.dtype(self.problem.dtype).name
-        precision = {h: "proved" if self.accurate or h in ready else worked_in for h in active}
+        worked_in = np.dtype(self.shared.problem.dtype).name
+        precision = {h: "proved" if self.shared.accurate or h in ready else worked_in for h in active}
         self._settle(ready)
         rows = self._record(active, precision)
         self._finish([h for h in active if self.solvers[h].done], active)
@@ -207,7 +215,7 @@ class Coordinator(OpenPool):
         chosen: list[tuple[int, Head]] = []
         while self.waiting:
             there = len(self.solvers) + len(chosen)
-            if there and there + len(self.waiting[0]) > self.plan.heads:
+            if there and there + len(self.waiting[0]) > self.shared.plan.heads:
                 break
             chosen += self.waiting.popleft()
         if not chosen:
@@ -215,18 +223,19 @@ class Coordinator(OpenPool):
         chosen = [(h, replace(head, shrinks=self._may_shrink(h, head))) for h, head in chosen]
         heads = [head for _, head in chosen]
         masks = np.stack([(head.bounds > 0).astype(float) for head in heads])
-        diagonal = np.sum(self._ask("diagonals", masks), axis=0)
-        factors = self._scales(heads, masks, diagonal)
+        diagonal = np.sum(self.crew.ask("diagonals", masks), axis=0)
+        factors = self.shared.normalisations(heads, masks, diagonal)
         diagonal = np.abs(diagonal) / np.maximum(masks.sum(axis=1), 1)[:, None]
         error = self._round_off(diagonal)
-        self._ask("add_heads", dict(chosen))
+        self.crew.ask("add_heads", dict(chosen))
         groups: dict[int, list[int]] = {}
         for k, (h, head) in enumerate(chosen):
-            spread = self.spread * factors[k][:, None]
+            coefficients = self.shared.coefficients * factors[k][:, None]
             # Held weights may stand still for long between two steps.
-            steady = self.problem.may_widen and head.solver == "chunking" and head.theta_step != "cutting_plane"
+            steady = self.shared.problem.may_widen and head.solver == "chunking" and head.theta_step != "cutting_plane"
             patience = NARROW_PATIENCE if steady else PATIENCE
-            self.solvers[h] = HeadSolver(head, spread, self.plan.working_set, self.plan.new, factors[k] * error[k], patience)
+            plan = self.shared.plan
+            self.solvers[h] = HeadSolver(head, coefficients, plan.working_set, plan.new, factors[k] * error[k], patience)
             self.factors[h], self.diagonals[h], self.steps[h] = factors[k], diagonal[k], Step()
             self.results.setdefault(h, [])
             if head.start is not None:
@@ -242,9 +251,9 @@ class Coordinator(OpenPool):
         """Whether a head can do with sums for the rows near the margin: light statistics only, more rows than one working set, nobody who
         looks at other rows between the rounds.
         """
-        light = all(statistic in self.problem.light for statistic in self.statistics)
+        light = all(statistic in self.shared.problem.light for statistic in self.shared.statistics)
         alone = head.group is None and not head.every_row and h not in self.peek
-        return light and alone and not self.accurate and self.problem.n_rows > self.plan.working_set
+        return light and alone and not self.shared.accurate and self.shared.problem.n_rows > self.shared.plan.working_set
 
     @staticmethod
     def _starting_step(solver: HeadSolver) -> Step:
@@ -255,7 +264,7 @@ class Coordinator(OpenPool):
 
     def _settle(self, ready: list[int]) -> None:
         """Look once more, in full precision, at heads that believe they are done; they are, or go on."""
-        if ready and not self.accurate:
+        if ready and not self.shared.accurate:
             for h, (losses, s) in zip(ready, self._proofs(ready), strict=True):
                 self.solvers[h].take_proof(losses, s)
             moved = [h for h in ready if self.solvers[h].renew_weights()]
@@ -270,33 +279,32 @@ class Coordinator(OpenPool):
 
     def _widen(self) -> None:
         """Go on with float64 statistics, from the points where all heads are. Nothing changes where there is no room for them."""
-        if not self.problem.may_widen:
+        if not self.shared.problem.may_widen:
             return
-        wide, heads = replace(self.problem, dtype=np.float64, may_widen=False), self.plan.heads
+        wide, heads = replace(self.shared.problem, dtype=np.float64, may_widen=False), self.shared.plan.heads
         try:
-            plan_of(wide, self.pool.bounds, self.problem.n_entries, heads, self.together, self.budget)
+            plan_of(wide, self.crew.pool.bounds, self.shared.problem.n_entries, heads, self.together, self.shared.budget)
         except ValueError:
             return
         # Without a plan, shards that replace lost ones are not told of heads: all of them are below.
-        self.problem, self.widened, self.plan = wide, True, None
-        self._ask("set_problem", wide)
-        self.prepare()
-        self.plan = self._open(heads, self.together)
-        self.blocks = WorkingBlocks(self.problem, self.bases, self.centers, self.store, self.threads, self._ask_stacks)
+        self.shared.widen(wide)
+        self.shared.prepare()
+        self.shared.open(heads, self.together)
+        self.blocks = self._working_blocks()
         self.blocks.share(len(self.solvers))
         for h, solver in self.solvers.items():
-            solver.widened(self.spread * self.factors[h][:, None], self.factors[h] * self._round_off(self.diagonals[h]))
+            solver.widened(self.shared.coefficients * self.factors[h][:, None], self.factors[h] * self._round_off(self.diagonals[h]))
             self.steps[h] = Step()
         for leader in dict.fromkeys(self.leaders.values()):
             leader.widened()
-        for shard in range(len(self.pool.bounds)):
-            self._bring_up_to_date(shard)
+        for shard in range(len(self.crew.pool.bounds)):
+            self.crew.refresh(shard)
 
     def _round_off(self, diagonal: np.ndarray) -> np.ndarray:
         """(..., E) how wrong entries of kernel matrices are, by the dtype of their statistics and the tables. diagonal : their mean."""
         error = diagonal.copy()
-        for family, basis in zip(self.problem.families, self.bases, strict=True):
-            narrow = self.problem.dtype_of(family.statistic) == np.float32
+        for family, basis in zip(self.shared.problem.families, self.shared.bases, strict=True):
+            narrow = self.shared.problem.dtype_of(family.statistic) == np.float32
             error[..., family.members] *= ROUND_OFF["float32" if narrow else "tables" if isinstance(basis, WideTableBasis) else "float64"]
         return error
 
@@ -305,7 +313,7 @@ class Coordinator(OpenPool):
         for held in (True, False):
             some = [h for h in heads if self.solvers[h].held == held]
             if some:
-                self._ask("apply", review, self.proof_request(some), held)
+                self.crew.ask("apply", review, self.proof_request(some), held)
         for h in heads:
             self.solvers[h].review_due = False
 
@@ -313,7 +321,7 @@ class Coordinator(OpenPool):
         """The present points of some heads."""
         solvers = [self.solvers[h] for h in heads]
         ids = np.flatnonzero(np.any([solver.told != 0 for solver in solvers], axis=0))
-        request = ProofRequest(ids, self.rows_of(ids) if self.compared and len(ids) else {}, self.bounds)
+        request = ProofRequest(ids, self.shared.rows_of(ids) if self.shared.compared and len(ids) else {}, self.shared.bounds)
         for h, solver in zip(heads, solvers, strict=True):
             places = np.flatnonzero(solver.told[ids])
             point = (places, solver.told[ids[places]], solver.theta * self.factors[h], solver.combination)
@@ -324,15 +332,15 @@ class Coordinator(OpenPool):
         """Accurate losses (B,) and quadratic terms (E,) of the present points of some heads. quadratic : else these are known already."""
         found: dict[int, tuple] = {}
         # Large weights of vanishing quadratic terms (p > 2) ask for all the precision there is.
-        rough = [h for h in heads if self.cached and self.solvers[h].head.norm.p <= 2]
+        rough = [h for h in heads if self.shared.cached and self.solvers[h].head.norm.p <= 2]
         for some, precise in ((rough, False), (None, True)):
             some = [h for h in heads if h not in found] if some is None else some
             if not some:
                 continue
             request = replace(self.proof_request(some), quadratic=quadratic)
             if not precise:
-                request.slots = self.cache.slot[request.ids]
-            parts = self._ask("apply", prove, request)
+                request.slots = self.shared.cache.slot[request.ids]
+            parts = self.crew.ask("apply", prove, request)
             for k, h in enumerate(some):
                 losses, terms, error, variance = (
                     np.sum([getattr(part[k], name) for part in parts], axis=0) for name in ("losses", "quadratic", "error", "variance")
@@ -350,7 +358,7 @@ class Coordinator(OpenPool):
         curious = [h for h in active if h in self.peek and h not in done]
         watched = [h for h in done + curious if self.solvers[h].head.watch is not None]
         wanted = [(h, self.solvers[h].combination, np.sort(self.solvers[h].head.watch)) for h in watched]
-        values = self._ask("f_of", wanted) if wanted else []
+        values = self.crew.ask("f_of", wanted) if wanted else []
         # Shards own ascending ranges of rows, so their parts join to the order of the sorted ids.
         held_out = {h: np.concatenate([part[k] for part in values]) for k, h in enumerate(watched)}
         for h, f in held_out.items():
@@ -371,22 +379,22 @@ class Coordinator(OpenPool):
         """One call to every shard (several when a warm start brings more columns than the cache holds)."""
         for h in active:
             # All columns of a round must be cached at once; a long warm start goes in portions.
-            while len(steps[h].ids) > self.plan.working_set:
-                portion, steps[h] = steps[h][: self.plan.working_set], steps[h][self.plan.working_set :]
+            while len(steps[h].ids) > self.shared.plan.working_set:
+                portion, steps[h] = steps[h][: self.shared.plan.working_set], steps[h][self.shared.plan.working_set :]
                 self._call([h], {h: portion})
         return self._call(active, steps)
 
     def _call(self, active: list[int], steps: dict[int, Step]) -> list[HeadSummary]:
         self.round += 1
         touched = np.unique(np.concatenate([steps[h].ids for h in active])).astype(np.int64)
-        request, _ = self._entering(touched, np.any([solver.a != 0 for solver in self.solvers.values()], axis=0))
+        request, _ = self.shared.entering(touched, np.any([solver.a != 0 for solver in self.solvers.values()], axis=0), self.round)
         request.columns, request.drop, self.dropped = touched, self.dropped, []
-        if self.problem.light and len(touched):
-            self.columns_computed += len(touched)
-            request.column_rows = self.rows_of(touched)
+        if self.shared.problem.light and len(touched):
+            self.shared.columns_computed += len(touched)
+            request.column_rows = self.shared.rows_of(touched)
         for h in active:
             solver, step = self.solvers[h], steps[h]
-            slots = self.cache.slots(step.ids) if self.cached else step.ids
+            slots = self.shared.cache.slots(step.ids) if self.shared.cached else step.ids
             request.heads.append(
                 HeadRequest(
                     head=h,
@@ -406,23 +414,22 @@ class Coordinator(OpenPool):
                 )
             )
         called = time.perf_counter()
-        replies = self._advance(request)
+        replies = self.crew.advance(request)
         for h in active:
             self.solvers[h].stretch = 1.0
             if steps[h] is self.steps.get(h):  # else it was a portion, and more is to come
                 self.steps[h] = Step()
-                for known in self.ahead.values():
-                    known.discard(h)
+                self.crew.told(h)
         self.shard_seconds = time.perf_counter() - called
         for reply in replies:
-            self.store.add(reply.new_ids, reply.new_rows)
+            self.shared.seen.add(reply.new_ids, reply.new_rows)
         return [HeadSummary.of([reply.heads[k] for reply in replies], request.heads[k].count) for k in range(len(active))]
 
     def _violators_wanted(self, solver: HeadSolver) -> int:
         """Rows per side that shards report: enough for a whole working set at the start, for its new part later."""
-        if self.plan.working_set >= self.problem.n_rows:
-            return self.problem.n_rows
-        return max((self.plan.working_set if solver.rounds == 0 else self.plan.new) // 2, 1)
+        if self.shared.plan.working_set >= self.shared.problem.n_rows:
+            return self.shared.problem.n_rows
+        return max((self.shared.plan.working_set if solver.rounds == 0 else self.shared.plan.new) // 2, 1)
 
     def _step(self, active: list[int]) -> None:
         """Let every head take its next step; the changes are kept until the shards hear of them. Several heads are solved side by side."""
@@ -437,7 +444,7 @@ class Coordinator(OpenPool):
             buffer = self._buffer(threading.get_ident(), len(sets[h]))
             self.steps[h] = self.solvers[h].step(sets[h], self.blocks.of(h, sets[h], buffer, threads))
 
-        if len(moving) == 1 or self.depth:  # shards that have ready-made matrices are asked, and may be lost in between
+        if len(moving) == 1 or self.shared.problem.depths:  # shards that have ready-made matrices are asked, and may be lost in between
             for h in moving:
                 solve(h, self.threads)
         else:
@@ -452,12 +459,12 @@ class Coordinator(OpenPool):
     def _ask_stacks(self, method: str, s: int, ids: np.ndarray, *arguments: np.ndarray) -> np.ndarray:
         """(q, ...) what shards make of ready-made matrices among the rows of a working set; every shard has its rows of them."""
         calls = []
-        for shard, (first, last) in enumerate(self.pool.bounds):
+        for shard, (first, last) in enumerate(self.crew.pool.bounds):
             mine = ids[(ids >= first) & (ids < last)]
             if len(mine):
                 calls.append((shard, method, (s, mine, ids, *arguments)))
         # Ids are sorted and shards own contiguous ranges, so the parts come in order.
-        parts = self._ask_some(calls)
+        parts = self.crew.ask_some(calls)
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     # -- records ------------------------------------------------------------------------------------------------------
@@ -480,12 +487,12 @@ class Coordinator(OpenPool):
                 "tol": solver.head.tol,
                 "violation": solver.violation,
                 "support_vectors": int(np.count_nonzero(solver.a)),
-                "columns_computed": self.columns_computed,
-                "cached_columns": len(self.cache.columns),
-                "cache_hits": self.cache.hits,
-                "cache_capacity": self.cache.capacity,
-                "rows_per_shard": self.rows_per_shard,
-                "expected_peak_bytes": self.plan.expected_peak,
+                "columns_computed": self.shared.columns_computed,
+                "cached_columns": len(self.shared.cache.columns),
+                "cache_hits": self.shared.cache.hits,
+                "cache_capacity": self.shared.cache.capacity,
+                "rows_per_shard": max(last - first for first, last in self.crew.pool.bounds),
+                "expected_peak_bytes": self.shared.plan.expected_peak,
             }
             for h, solver in ((h, self.solvers[h]) for h in active)
         ]

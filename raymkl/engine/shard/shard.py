@@ -41,7 +41,7 @@ class Shard:
     """Rows first <= i < first + n of the data."""
 
     def __init__(self, threads: int = 1, kept: dict[int, list] | None = None):
-        """kept : caches over these rows that stand between runs, by serial number (see `rounds.standing`)."""
+        """kept : caches over these rows that stand between runs, by serial number (see `rounds.caches`)."""
         self.threads = RowThreads(threads)
         self.kept: dict[int, list] = {} if kept is None else kept
 

@@ -45,7 +45,7 @@ def run(problem, rows, heads, faults=(), budget=None, most=1000, state=None):
     pool = LossyPool(rows, deepcopy(problem), SHARDS, faults)
     pool.coordinator = coordinator = Coordinator(pool, deepcopy(problem), budget, policy=FailurePolicy(most), threads=2)
     heads = deepcopy(heads)
-    coordinator.load()
+    coordinator.crew.load()
     for _ in coordinator.rounds(heads, state):
         pass
     return coordinator.outcome(heads), pool, coordinator
@@ -101,7 +101,7 @@ class Calm:
             budget = least_budget(problem, rows, heads) if problem.n_rows > 100 else None
             results, pool, coordinator = run(problem, rows, heads, budget=budget)
             if budget is not None:
-                assert coordinator.plan.capacity < problem.n_rows
+                assert coordinator.shared.plan.capacity < problem.n_rows
             cls.known[name] = (problem, rows, heads, budget, results, pool.seen)
         return cls.known[name]
 
@@ -137,9 +137,9 @@ def disturbed(name, faults):
     problem, rows, heads, budget, _, _ = Calm.of(name)
     results, pool, coordinator = run(problem, rows, heads, faults, budget)
     assert_same_model(name, results)
-    assert coordinator.policy.total == len(pool.deaths)
+    assert coordinator.crew.policy.total == len(pool.deaths)
     for s in range(SHARDS):
-        assert coordinator.policy.failures[s] == sum(shard == s for _, shard in pool.deaths)
+        assert coordinator.crew.policy.failures[s] == sum(shard == s for _, shard in pool.deaths)
     return pool
 
 
@@ -198,8 +198,8 @@ def test_another_shard_lost_while_rows_are_fetched_for_a_recovery():
     """A resumed run has dual variables of rows that it has never seen: a recovery asks their owners, which may be lost as well."""
     problem, rows, heads, _, _, _ = Calm.of("classes")
     coordinator = Coordinator(LossyPool(rows, deepcopy(problem), SHARDS), deepcopy(problem), policy=FailurePolicy(0))
-    coordinator.pool.coordinator = coordinator
-    coordinator.load()
+    coordinator.crew.pool.coordinator = coordinator
+    coordinator.crew.load()
     rounds = coordinator.rounds(deepcopy(heads))
     next(rounds)
     state = deepcopy(state_of(coordinator))
@@ -208,7 +208,7 @@ def test_another_shard_lost_while_rows_are_fetched_for_a_recovery():
     faults = [Fault("diagonals", 1, (0,)), Fault("advance", 1, (0, 1)), Fault("fetch", 1, (1, 2)), Fault("fetch", 2, (2,))]
     results, pool, coordinator = run(problem, rows, heads, faults, state=state)
     assert_same_model("classes", results)
-    assert coordinator.policy.total == len(pool.deaths) >= 3
+    assert coordinator.crew.policy.total == len(pool.deaths) >= 3
 
 
 def test_the_same_shard_again_and_again():
@@ -259,7 +259,7 @@ def test_lost_shards_are_counted_once_each():
     problem, rows, heads, _, _, seen = Calm.of("one head")
     faults = [Fault("advance", 2, (0, 1)), Fault("open", seen["open"] + 1, (0,))]
     _, pool, coordinator = run(problem, rows, heads, faults, most=3)
-    assert coordinator.policy.total == len(pool.deaths) == 3
+    assert coordinator.crew.policy.total == len(pool.deaths) == 3
 
 
 # -- state of a run ---------------------------------------------------------------------------------------------------
@@ -274,7 +274,7 @@ def test_a_run_goes_on_from_any_round(name):
     states = []
     pool = LossyPool(rows, deepcopy(problem), SHARDS)
     pool.coordinator = coordinator = Coordinator(pool, deepcopy(problem), budget, policy=FailurePolicy(0))
-    coordinator.load()
+    coordinator.crew.load()
     for _ in coordinator.rounds(deepcopy(heads)):
         states.append(deepcopy(state_of(coordinator)))
     for at in np.unique(np.linspace(0, len(states) - 1, 4).astype(int)).tolist():
@@ -289,7 +289,7 @@ def test_a_state_between_two_stages_has_no_stage_twice():
     problem, rows, heads, _, _, _ = Calm.of("path")
     pool = LossyPool(rows, deepcopy(problem), SHARDS)
     pool.coordinator = coordinator = Coordinator(pool, deepcopy(problem), policy=FailurePolicy(0))
-    coordinator.load()
+    coordinator.crew.load()
     rounds = coordinator.rounds(deepcopy(heads))
     while not coordinator.results.get(0):
         next(rounds)
@@ -312,10 +312,10 @@ def test_an_error_of_a_shard_is_no_loss():
     problem = problem_of()
     pool = Treacherous({None: X}, problem, SHARDS)
     pool.coordinator = coordinator = Coordinator(pool, problem, policy=FailurePolicy(5))
-    coordinator.load()
+    coordinator.crew.load()
     with pytest.raises(ZeroDivisionError, match="in a kernel"):
         coordinator.run([head_of()])
-    assert pool.generation == 0 and coordinator.policy.total == 0
+    assert pool.generation == 0 and coordinator.crew.policy.total == 0
 
 
 def test_restore_names_what_is_finished():

@@ -66,7 +66,7 @@ class Runs:
             program = travelled(program)  # as it goes to a coordinator in another process
             self.pool, self.policy = WatchedPool(rows, travelled(problem), SHARDS, faults), FailurePolicy(most)
             self.pool.coordinator = coordinator = Coordinator(self.pool, problem, policy=self.policy, threads=1)
-            coordinator.load()
+            coordinator.crew.load()
             for _ in coordinator.rounds(program):
                 pass
             assert not any(shard.scratch for shard in self.pool.shards), "something was left with a shard"

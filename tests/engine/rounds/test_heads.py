@@ -198,9 +198,9 @@ def test_heads_wait_when_memory_is_short():
         at_once = []
         for round_rows in coordinator.rounds(heads):
             at_once.append(len({row["head"] for row in round_rows}))
-        assert coordinator.plan.heads < len(heads)
-        assert max(at_once) <= coordinator.plan.heads and max(at_once) > 1
-        assert len(coordinator.cache.columns) <= coordinator.plan.capacity
+        assert coordinator.shared.plan.heads < len(heads)
+        assert max(at_once) <= coordinator.shared.plan.heads and max(at_once) > 1
+        assert len(coordinator.shared.cache.columns) <= coordinator.shared.plan.capacity
         results = coordinator.outcome(heads)
     free, _ = train(heads, rows=rows, problem=problem)
     for short, roomy in zip(results, free, strict=True):
@@ -216,7 +216,7 @@ def test_a_budget_for_no_head_at_all_is_an_error():
 
 
 def shard_heads(coordinator):
-    return [sorted(shard.heads) for shard in coordinator.pool.shards]
+    return [sorted(shard.heads) for shard in coordinator.crew.pool.shards]
 
 
 def test_a_dropped_head_leaves_and_the_others_go_on():
@@ -305,13 +305,20 @@ def test_the_shared_square_holds_what_every_head_would_compute(dtype):
     problem = problem_of([*BANK, kernels.Laplacian(gamma=0.2)], dtype=dtype)
     with Run(problem=problem) as coordinator:
         coordinator.open(2)
-        coordinator._entering(np.arange(N), None)
-        arguments = (problem, coordinator.bases, coordinator.centers, coordinator.store, coordinator.threads, coordinator._ask_stacks)
+        coordinator.shared.entering(np.arange(N), None)
+        arguments = (
+            problem,
+            coordinator.shared.bases,
+            coordinator.shared.centers,
+            coordinator.shared.seen,
+            coordinator.threads,
+            coordinator._ask_stacks,
+        )
         shared, own = WorkingBlocks(*arguments), WorkingBlocks(*arguments)
         shared.share(2)
         assert shared.square is not None and own.square is None
         for ids in (np.arange(5, 40), np.array([1, 7, 8, 33, 60, 61]), np.arange(20, 90, 3)):
-            combination, delta = RNG.random(coordinator.spread.shape[1]), RNG.normal(size=len(ids))
+            combination, delta = RNG.random(coordinator.shared.coefficients.shape[1]), RNG.normal(size=len(ids))
             shared.gather(ids)
             blocks = [blocks.of(0, ids, np.empty((len(ids), len(ids))), coordinator.one_thread) for blocks in (shared, own)]
             one, other = (block.hessian(combination, None, None).copy() for block in blocks)

@@ -29,7 +29,7 @@ def trained(pool=None, p=4 / 3, tol=1e-4, **more):
     pool = LocalPool({None: X}, problem, 2) if pool is None else pool(problem)
     coordinator = Coordinator(pool, problem, policy=FailurePolicy(100), threads=1)
     pool.coordinator = coordinator
-    coordinator.load()
+    coordinator.crew.load()
     held = []
     for _ in coordinator.rounds([head_of(Y, C, p, tol=tol, **more)]):
         held.append([solver.held for solver in coordinator.solvers.values()])

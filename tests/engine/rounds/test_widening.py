@@ -131,7 +131,7 @@ def run(faults=(), shards=3):
     problem = problem_of(BANK, N, may_widen=True)
     pool = LossyPool({None: X}, problem, shards, faults)
     pool.coordinator = coordinator = Coordinator(pool, problem, policy=FailurePolicy(100), threads=1)
-    coordinator.load()
+    coordinator.crew.load()
     ((result,),) = coordinator.run([head_of(Y, C, p=10, tol=1e-5)])
     return result, pool, coordinator
 
@@ -139,7 +139,7 @@ def run(faults=(), shards=3):
 @pytest.mark.slow
 def test_shards_lost_before_while_and_after_precision_grows():
     calm, pool, coordinator = run()
-    assert calm.converged and coordinator.problem.dtype == np.float64 and pool.seen["set_problem"]
+    assert calm.converged and coordinator.shared.problem.dtype == np.float64 and pool.seen["set_problem"]
     methods = ("set_problem", "prepare", "open", "add_heads", "resume", "rebuild", "apply", "advance", "moments")
     for method in methods:
         for number in sorted({1, max(pool.seen[method] - 1, 1), pool.seen[method]}):

@@ -127,16 +127,16 @@ def test_a_review_takes_violators_back(dtype, shards, monkeypatch):
     f = (entries(BANK, X) @ theta) @ a
     with standing_at(problem_of(BANK, N, dtype), X, [head_of(Y)], [(a, theta)], shards) as coordinator:
         coordinator.solvers[0].point.intercept = b
-        states = [shard.heads[0] for shard in coordinator.pool.shards]
+        states = [shard.heads[0] for shard in coordinator.crew.pool.shards]
         for state in states:
             state.shrink(state.a != 0)
             assert state.rows is not None
         request = coordinator.proof_request([0])
-        coordinator._ask("apply", prove, request)
-        coordinator._ask("apply", review, request)
+        coordinator.crew.ask("apply", prove, request)
+        coordinator.crew.ask("apply", review, request)
         violates = (a == 0) & (Y * (f + b) < 1 - 1e-4)
         assert violates.sum() > 50
-        for state, (first, last) in zip(states, coordinator.pool.bounds, strict=True):
+        for state, (first, last) in zip(states, coordinator.crew.pool.bounds, strict=True):
             own = slice(first, last)
             there = np.zeros(last - first, bool)
             there[slice(None) if state.rows is None else state.rows] = True

@@ -30,8 +30,8 @@ def proved(coordinator, heads, slots=False):
     for part in request.heads:
         part.intercepts = INTERCEPTS
     if slots:
-        request.slots = coordinator.cache.slot[request.ids]
-    parts = coordinator._ask("apply", prove, request)
+        request.slots = coordinator.shared.cache.slot[request.ids]
+    parts = coordinator.crew.ask("apply", prove, request)
     return [
         tuple(np.sum([getattr(part[k], name) for part in parts], axis=0) for name in ("losses", "quadratic", "error", "variance"))
         for k in range(len(heads))
@@ -85,8 +85,8 @@ def test_families_that_are_accurate_as_they_are():
     problem = problem_of(bank, N, np.float64, light=False)
     a, theta = some_point(Y), np.array([0.3, 0.5, 0.7, 0.2])
     with standing_at(problem, X, [head_of(Y)], [(a, theta)], shards=2) as coordinator:
-        accurate = [is_accurate(problem, f.statistic, b) for f, b in zip(problem.families, coordinator.bases, strict=True)]
-        assert sorted(accurate) == [False, True, True] and not coordinator.accurate
+        accurate = [is_accurate(problem, f.statistic, b) for f, b in zip(problem.families, coordinator.shared.bases, strict=True)]
+        assert sorted(accurate) == [False, True, True] and not coordinator.shared.accurate
         ((losses, s, _, _),) = proved(coordinator, [0])
     expected, quadratic, _ = slow(entries(bank, X), head_of(Y), a, theta)
     np.testing.assert_allclose(losses, expected, rtol=1e-11)
@@ -128,8 +128,8 @@ def many_columns(request):
     head = head_of(Y, 30.0, tol=1e-6)
     with standing_at(problem_of(bank, N, light=False), WIDE_ROWS, [head], [(a, theta)], request.param) as coordinator:
         some = np.flatnonzero(a)[::2]
-        request_, _ = coordinator._entering(some, None)
-        coordinator._ask("enter", request_)
+        request_, _ = coordinator.shared.entering(some, None)
+        coordinator.crew.ask("enter", request_)
         yield coordinator, head, a, theta, entries(bank, WIDE_ROWS)
 
 
@@ -217,9 +217,11 @@ def test_sums_over_masks(light, data):
     weights = masks[:, ids] * rng.uniform(1, 2)
     bank = [*BANK, Custom(lambda A, B: A @ B.T + 1.0)]
     with standing_at(problem_of(bank, N, light=light), X, [head_of(Y)], [(np.zeros(N), np.ones(7))], shards) as coordinator:
-        request, slots = coordinator._entering(ids, None)
-        rows = coordinator.rows_of(ids)
-        found = np.sum(coordinator._ask("apply", mask_sums, request, ids, slots, rows, coordinator.bounds, masks, weights), axis=0)
+        request, slots = coordinator.shared.entering(ids, None)
+        rows = coordinator.shared.rows_of(ids)
+        found = np.sum(
+            coordinator.crew.ask("apply", mask_sums, request, ids, slots, rows, coordinator.shared.bounds, masks, weights), axis=0
+        )
     K = entries(bank, X)[:, ids]
     expected = np.einsum("hi,ijm,hj->hm", masks, K, weights)
     sizes = np.einsum("hi,ijm,hj->hm", masks, np.abs(K), weights)

@@ -1,0 +1,221 @@
+"""What all heads of a run share: the problem, its statistics and bases, the memory plan, caches of columns, rows that were seen."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import replace
+from enum import Enum
+
+import numpy as np
+
+from ...data.rows import concatenate, take
+from ...kernels.normalize import scales
+from ...kernels.pairs.basis import Basis
+from ...kernels.pairs.families import Family
+from ..plan import MemoryPlan, plan_of
+from ..problem import Head, Problem, RoundRequest
+from ..resources import memory_shares
+from ..shard.proof import is_accurate, mask_sums
+from .caches import CachesOfRows, ColumnCache, RowStore, Standing, new_serial
+from .crew import Crew
+
+# Centre the rows of a view when their mean is this many times larger than their variance (both squared).
+WORTH_CENTRING = 4.0
+# Columns per call when sums over all pairs are wanted, and how many columns are enough for a mean over very many rows.
+SUM_COLUMNS = 1024
+MOST_SUM_COLUMNS = 8192
+
+
+class State(Enum):
+    """How far a run is: its shards have their rows; statistics and bases are known; caches are there, and heads may come."""
+
+    LOADED = 0
+    PREPARED = 1
+    OPEN = 2
+
+
+class Shared:
+    """Everything about a run but its heads.
+
+    centers : by view, what rows are shifted by. bounds : of every statistic. bases : of every family. coefficients : (E, R) of the entries
+    over all basis functions, without normalisation. seen : features of rows. cache : which columns the shards have. serial : of the caches,
+    if they are to stand. changed : what differs from the problem that the shards were given with their rows ("gates", "dtype").
+    """
+
+    def __init__(self, crew: Crew, problem: Problem, budget: int | None, standing: CachesOfRows | None = None):
+        """budget : bytes per shard, or None. standing : caches over these rows that outlive a run, or None."""
+        self.crew, self.problem, self.budget, self.standing = crew, problem, budget, standing
+        self.statistics = list(dict.fromkeys(family.statistic for family in problem.families))
+        self.state, self.changed = State.LOADED, set[str]()
+        self.seen = RowStore(problem.n_rows)
+        self.serial: int | None = None
+        self.columns_computed = 0
+        self.plan: MemoryPlan | None = None
+
+    @property
+    def compared(self) -> bool:
+        """Whether rows are compared; else all pairs are ready-made."""
+        return any(statistic.cacheable for statistic in self.statistics)
+
+    @property
+    def cached(self) -> bool:
+        """Whether shards keep columns of pair statistics."""
+        return any(map(self.problem.is_cached, self.statistics))
+
+    @property
+    def accurate(self) -> bool:
+        """Whether the rounds' own sums are as good as a proof."""
+        return all(is_accurate(self.problem, f.statistic, b) for f, b in zip(self.problem.families, self.bases, strict=True))
+
+    # -- setting up -------------------------------------------------------------------------------------------------
+
+    def widen(self, problem: Problem) -> None:
+        """Go on with the same problem in a wider precision; `prepare` and `open` follow."""
+        self.problem, self.state, self.plan = problem, State.PREPARED, None
+        self.changed.add("dtype")
+        self.crew.ask("set_problem", problem)
+
+    def set_gates(self, gates: np.ndarray) -> None:
+        """Other gates (n, J) for heads that are added from now on."""
+        self.problem.gates = gates
+        self.changed.add("gates")
+        self.crew.ask("set_gates", gates)
+
+    def prepare(self) -> None:
+        """Centres, largest statistics and bases."""
+        centers = {}
+        moments = self.crew.ask("moments")
+        for view in moments[0]:
+            n = sum(part[view][0] for part in moments)
+            mean = np.sum([part[view][1] for part in moments], axis=0) / n
+            spread = sum(part[view][2] for part in moments) / n - mean @ mean
+            if mean @ mean > WORTH_CENTRING * max(spread, 0.0):
+                centers[view] = mean
+        self.centers = centers
+        largest = np.max(self.crew.ask("prepare", self.centers), axis=0)
+        self.bounds = [statistic.bound(float(size)) for statistic, size in zip(self.statistics, largest, strict=True)]
+        self.bases = [self._basis(family) for family in self.problem.families]
+        rank = sum(basis.rank for basis in self.bases)
+        self.coefficients = np.zeros((self.problem.n_entries, rank))
+        at = 0
+        for family, basis in zip(self.problem.families, self.bases, strict=True):
+            self.coefficients[family.members, at : at + basis.rank] = basis.coefficients
+            at += basis.rank
+        self.state = State.PREPARED
+
+    def _basis(self, family: Family) -> Basis:
+        problem, bound = self.problem, self.bounds[self.statistics.index(family.statistic)]
+        return family.basis(bound, problem.exact, problem.dtype_of(family.statistic), problem.coarse)
+
+    def open(self, n_heads: int, together: int) -> None:
+        """Plan memory for so many heads at a time, or as many as fit, `together` at least, and open the shards."""
+        free = memory_shares(self.crew.ask("resources")) if self.budget is None and self.cached else None
+        chosen = plan_of(self.problem, self.crew.pool.bounds, self.coefficients.shape[1], n_heads, together, self.budget, free)
+        self._found_caches(chosen)
+        self.plan = replace(chosen, capacity=self.cache.capacity) if self.cached else chosen
+        self.state = State.OPEN
+
+    def _found_caches(self, chosen: MemoryPlan) -> None:
+        """Open the shards with caches that stand, if there are any of these statistics, else with empty ones."""
+        standing, size = self.standing, chosen.capacity * chosen.bytes_per_column
+        if standing is None or size == 0:
+            self.crew.ask("open", self.bases, chosen.capacity)
+            self.cache = ColumnCache(chosen.capacity, self.problem.n_rows)
+            return
+        found = standing.take(self._caches_key, self.crew.pool.members, chosen.budget)
+        forget = standing.make_room(size if found is None else found.size, chosen.budget)
+        if found is not None and all(self.crew.ask("open", self.bases, found.columns.capacity, found.serial, forget)):
+            self.serial, self.cache = found.serial, found.columns
+            return
+        self.crew.ask("open", self.bases, chosen.capacity, None, forget)
+        self.serial, self.cache = new_serial(), ColumnCache(chosen.capacity, self.problem.n_rows)
+
+    @property
+    def _caches_key(self) -> Hashable:
+        """What caches depend on besides the rows."""
+        statistics = [statistic for statistic in self.statistics if self.problem.is_cached(statistic)]
+        kinds = tuple((statistic, np.dtype(self.problem.cell_dtype(statistic)).str) for statistic in statistics)
+        return kinds, tuple(self.crew.pool.bounds)
+
+    def keep_caches(self) -> None:
+        """At the end of a run that went well: have the caches ready for the next one over these rows."""
+        if self.serial is None:
+            return
+        size, serial, self.serial = self.plan.capacity * self.plan.bytes_per_column, self.serial, None
+        forget = self.standing.give_back(self._caches_key, Standing(serial, self.cache, self.crew.pool.members, size))
+        self.crew.ask("keep_caches", serial, forget)
+
+    def let_go_of_caches(self) -> None:
+        """At the end of a run that failed: nobody knows what its caches hold."""
+        if self.serial is not None:
+            self.standing.let_go(self.serial)
+
+    def normalisations(self, heads: list[Head], masks: np.ndarray, diagonal: np.ndarray) -> list[np.ndarray]:
+        """Normalisation factors (E,) of every head, from its unmasked rows. masks : (H, n). diagonal : (H, E) sums of k(i, i)."""
+        if all(head.normalisation is not None for head in heads):
+            return [head.normalisation for head in heads]
+        kinds = {head.normalize for head in heads}
+        ones = [np.ones(self.problem.n_entries) for _ in heads]
+        if kinds <= {None, "spherical"}:
+            return ones
+        # Kernels are normalised before they are gated; gates 1 / sqrt(k(x, x)) are another kind of normalisation.
+        diagonal = np.sum(self.crew.ask("diagonals", masks, False), axis=0)
+        sums = np.zeros_like(diagonal)
+        if "multiplicative" in kinds:  # classes of one fold have the same rows
+            distinct, which = np.unique(masks, axis=0, return_inverse=True)
+            sums = self._matrix_sums(distinct)[which.ravel()]
+        found = [
+            scales(head.normalize, diagonal[h], sums[h], masks[h].sum()) if head.normalize in ("multiplicative", "trace") else ones[h]
+            for h, head in enumerate(heads)
+        ]
+        return [scale if head.normalisation is None else head.normalisation for head, scale in zip(heads, found, strict=True)]
+
+    def normalisation(self, head: Head, mask: np.ndarray) -> np.ndarray:
+        """Normalisation factors (E,) of a head that is not trained yet; `open` comes first."""
+        return self.normalisations([head], mask[None], np.zeros((1, self.problem.n_entries)))[0]
+
+    def _matrix_sums(self, masks: np.ndarray) -> np.ndarray:
+        """(H, E) sums over all pairs of rows of each mask; beyond 8,192 rows from evenly spaced columns."""
+        n = self.problem.n_rows
+        columns = np.unique(np.linspace(0, n - 1, min(n, MOST_SUM_COLUMNS)).astype(np.int64))
+        weights = masks[:, columns]
+        weights = weights * (masks.sum(axis=1) / np.maximum(weights.sum(axis=1), 1))[:, None]
+        total = 0.0
+        step = min(SUM_COLUMNS, self.cache.capacity)
+        for start in range(0, len(columns), step):
+            ids = columns[start : start + step]
+            request, slots = self.entering(ids, None)
+            rows = self.rows_of(ids) if self.compared else {}
+            some = weights[:, start : start + step]
+            total = total + np.sum(self.crew.ask("apply", mask_sums, request, ids, slots, rows, self.bounds, masks, some), axis=0)
+        return total
+
+    def entering(self, ids: np.ndarray, in_use: np.ndarray | None, round_number: int = 0) -> tuple[RoundRequest, np.ndarray]:
+        """A request that brings the given columns into the caches, and their slots."""
+        none = np.empty(0, np.int64)
+        if not self.cached:
+            return RoundRequest(round_number, none, none, {}), ids
+        entering = self.cache.place(ids, in_use)
+        self.columns_computed += len(entering)
+        rows = self.rows_of(entering) if len(entering) else {}
+        return RoundRequest(round_number, entering, self.cache.slots(entering), rows), self.cache.slots(ids)
+
+    def _fetch(self, ids: np.ndarray) -> dict:
+        """Features of any rows, from the shards that own them."""
+        calls, order = [], []
+        for s, (first, last) in enumerate(self.crew.pool.bounds):
+            mine = np.flatnonzero((ids >= first) & (ids < last))
+            if len(mine):
+                calls.append((s, "fetch", (ids[mine],)))
+                order.append(mine)
+        joined = concatenate(self.crew.ask_some(calls))
+        back = np.empty(len(ids), np.int64)
+        back[np.concatenate(order)] = np.arange(len(ids))
+        return take(joined, back)
+
+    def rows_of(self, ids: np.ndarray) -> dict:
+        """Features of any rows."""
+        missing = self.seen.missing(ids)
+        if len(missing):
+            self.seen.add(missing, self._fetch(missing))
+        return self.seen.rows(ids)
