@@ -49,8 +49,9 @@ def own_processes(root=None):
 
 
 def own_workers():
-    """Titles of Ray's processes below this one that hold a shard or a coordinator, by process id."""
-    return {pid: line for pid, line in own_processes().items() if line.startswith("ray::") and ("Shard" in line or "Coordinator" in line)}
+    """Titles of Ray's processes below this one that hold a shard or a coordinator of ours, by process id."""
+    ours = ("ray::ShardActor", "ray::CoordinatorActor")
+    return {pid: line for pid, line in own_processes().items() if line.startswith(ours)}
 
 
 def births(pids):
