@@ -1,10 +1,12 @@
 """Processes of sessions: they stand between fits, are replaced when they are lost, and go with the session."""
 
 import gc
+import threading
 
 import pytest
 
-from raymkl import Session
+from raymkl import MKLClassifier, Session
+from tests.engine.faults.faulty_kernel import faulty
 from tests.engine.test_session import PARAMS, X80, Y, computed, model, same
 from tests.processes import births, strike, wait_for
 from tests.processes import own_workers as all_workers
@@ -27,6 +29,27 @@ def test_actors_stand_between_fits_and_go_with_the_session(ray_cluster):
     model(forgotten).fit(X80, Y)
     del forgotten
     gc.collect()
+    assert wait_for(lambda: not all_workers(), 60)
+
+
+@pytest.mark.ray
+def test_a_session_that_is_closed_ends_its_fits(ray_cluster, tmp_path):
+    """The fit has an error to say, and nothing starts anew."""
+    session = Session("ray", PARAMS)
+    said = []
+
+    def train():
+        try:
+            MKLClassifier(kernels=[faulty(tmp_path, 1, what="wait")], engine=session).fit(X80, Y)
+        except RuntimeError as error:
+            said.append(str(error))
+
+    fit = threading.Thread(target=train)
+    fit.start()
+    assert wait_for(lambda: (tmp_path / "ready").exists(), 60)
+    session.close()
+    fit.join(60)
+    assert said and "closed" in said[0]
     assert wait_for(lambda: not all_workers(), 60)
 
 

@@ -57,6 +57,7 @@ class CoordinatorActor:
 
     def rounds(self, request: RunRequest) -> Iterator[Event]:
         """Train; yields what happens, and an `Outcome` at last."""
+        yield Rounds([])  # from here on a loss of this process is a loss of this run
         params, name = request.params, request.placement.rows
         standing = None if name is None else self.standing.of(name)
         policy = FailurePolicy(params.max_shard_failures, Counter(request.failures))

@@ -32,6 +32,7 @@ from .ray_shards import RUNS_AT_ONCE, Place, Placement, end_shards, placed, star
 
 # A coordinator reports between rounds, unwatched every `timeout_s`; so many times that without a word mean that it is gone.
 SILENCE = 10.0
+CLOSED = "this Session is closed; open another one"
 
 
 def ensure_ray() -> None:
@@ -41,7 +42,11 @@ def ensure_ray() -> None:
 
 
 class CoordinatorLost(Exception):
-    """The coordinator's process or node is gone, or it has been silent for too long."""
+    """The coordinator's process or node is gone, or it has been silent for too long. begun : whether it had begun with the run."""
+
+    def __init__(self, reason: str, begun: bool):
+        super().__init__(reason)
+        self.begun = begun
 
 
 class RaySession:
@@ -49,7 +54,7 @@ class RaySession:
 
     def __init__(self, count: int, params: RayParams, patience: float = 0.0):
         self.count, self.params = count, params
-        self.lock = threading.Lock()
+        self.lock, self.closed = threading.Lock(), False
         self.generation = 0
         self.place: Place | None = None
         self.coordinator: Any = None
@@ -61,22 +66,29 @@ class RaySession:
         try:
             self.coordinator = coordinator_class(RUNS_AT_ONCE).options(num_cpus=cpus).remote(self.place)
         except BaseException:
-            self.close()
+            self._end()
             raise
 
-    def close(self) -> None:
-        """End all actors."""
+    def _end(self) -> None:
         if self.coordinator is not None and ray.is_initialized():
             ray.kill(self.coordinator)
         if self.place is not None and ray.is_initialized():
             end_shards(self.place)
         self.coordinator = self.place = None
 
+    def close(self) -> None:
+        """End all actors; fits that are under way end with an error."""
+        with self.lock:
+            self.closed = True
+            self._end()
+
     def _restart(self, generation: int, patience: float) -> None:
         """All actors anew, unless another fit has done so already."""
         with self.lock:
+            if self.closed:
+                raise RuntimeError(CLOSED)
             if self.generation == generation:
-                self.close()
+                self._end()
                 self._start(patience)
                 self.generation += 1
 
@@ -112,13 +124,13 @@ class RaySession:
 
         state : of an earlier run to go on from. keep : called with the state of the run now and then.
         """
-        policy = FailurePolicy(params.max_shard_failures)
+        policy, forgiven = FailurePolicy(params.max_shard_failures), False
         placement = self._placement(rows, problem)
         while True:
             generation = self.generation
             request = RunRequest(uuid.uuid4().hex, placement, heads, params, state, dict(policy.failures), report is not None)
             try:
-                for event in self._events(request, generation):
+                for event in self._events(request):
                     if isinstance(event, Outcome):
                         return event
                     if isinstance(event, Losses):
@@ -131,44 +143,40 @@ class RaySession:
                         for row in _rows_of(event):
                             report(row)
             except CoordinatorLost as error:
-                # Its last state is here; another coordinator with new shards goes on from there, once they find a place.
-                if self.generation == generation and not self._never_ran(error):
+                # Its last state is here; another coordinator with new shards goes on from there, once they find a place. One that was
+                # gone before this fit came is no loss of it, once.
+                if error.begun or forgiven:
                     policy.note({-1: str(error)})
+                forgiven = True
                 for line in policy.take_news() if report is not None else ():
                     report({"message": line})
                 self._restart(generation, params.timeout_s)
 
-    @staticmethod
-    def _never_ran(error: CoordinatorLost) -> bool:
-        """Whether the coordinator was gone before this fit came."""
-        return bool(getattr(error, "before", False))
-
-    def _events(self, request: RunRequest, generation: int) -> Iterator[Event]:
+    def _events(self, request: RunRequest) -> Iterator[Event]:
         """Events of a run; errors come back as they were raised. The run ends with this generator."""
-        coordinator, first = self.coordinator, True
+        with self.lock:  # another fit may be starting it anew
+            coordinator, place, begun = self.coordinator, self.place, False
         if coordinator is None:
-            raise CoordinatorLost("it was ended")
-        wait_for_place(self.place.group, self.place.actors, self.params)
+            raise RuntimeError(CLOSED)
+        wait_for_place(place.group, place.actors, self.params)
         running = coordinator.rounds.options(num_returns="streaming").remote(request)
         over = False
         try:
             while True:
                 ready, _ = ray.wait([running], timeout=SILENCE * request.params.timeout_s)
                 if not ready:
-                    raise CoordinatorLost(f"the coordinator was silent for {SILENCE * request.params.timeout_s:g} seconds")
+                    raise CoordinatorLost(f"the coordinator was silent for {SILENCE * request.params.timeout_s:g} seconds", begun)
                 try:
                     event = ray.get(next(running))
                 except StopIteration:
-                    raise CoordinatorLost("the coordinator ended without a result") from None
-                first, over = False, isinstance(event, Outcome)
+                    raise CoordinatorLost("the coordinator ended without a result", begun) from None
+                begun, over = True, isinstance(event, Outcome)
                 yield event
                 if over:
                     return
         except LOSSES as error:
             over = True
-            lost = CoordinatorLost(reason_of(error))
-            lost.before = first and not request.state
-            raise lost from None
+            raise CoordinatorLost(reason_of(error), begun) from None
         except ray.exceptions.RayTaskError as error:
             over = True
             raise error.cause if isinstance(error.cause, Exception) else ShardFailure(str(error)) from None
