@@ -92,7 +92,11 @@ class HeadRows:
         targets, bounds = (values if every_row else self.of(values) for values in (self.box.targets, self.box.bounds))
         active = bounds > 0
         f, targets, bounds = f[active], targets[active], bounds[active]
-        return np.array([float(bounds @ self.head.loss.value(f + b, targets)) for b in intercepts])
+        # Losses are convex and not negative: a row that loses nothing at the smallest and the largest candidate loses nothing in between.
+        value = self.head.loss.value
+        some = (value(f + intercepts.min(), targets) > 0) | (value(f + intercepts.max(), targets) > 0)
+        f, targets, bounds = f[some], targets[some], bounds[some]
+        return np.array([float(bounds @ value(f + b, targets)) for b in intercepts])
 
     def reach(self, f: np.ndarray, intercept: float, every_row: bool = False) -> np.ndarray:
         """(m,) how far every row is beyond the point where its dual variable would move: positive for violators, -inf for masked rows.

@@ -91,6 +91,7 @@ class CellSums(AccurateSums):
         self.cells = cells_for(chosen, bound, CELL_BITS, SEVENTH.nodes, SEVENTH.to_even, FIRST_CELL)
         self.points = self.cells.points(CELL_BITS, SEVENTH.nodes).reshape(-1, SEVENTH.count)
         self.smooth = self._is_smooth(chosen)
+        self.values: np.ndarray | None = None
 
     def _is_smooth(self, profiles: list) -> bool:
         """Whether polynomials are what the functions are, where those through Chebyshev points are worst."""
@@ -105,10 +106,8 @@ class CellSums(AccurateSums):
     def function(self, weights):
         from ..loops.compiled import look_up
 
-        values = np.zeros(self.points.shape)
-        for weight, profile in zip(weights, self.profiles, strict=True):
-            if weight != 0:
-                values += weight * profile(self.points)
+        values = sum((part @ self._at_points(some) for some, part in self._parts(weights)), np.zeros(self.points.size))
+        values = values.reshape(self.points.shape)
         table = np.ascontiguousarray((values @ TO_CUBICS.T).reshape(-1, 4))
 
         def add(stat: np.ndarray, right: np.ndarray, out: np.ndarray, room: np.ndarray) -> None:
@@ -131,9 +130,22 @@ class CellSums(AccurateSums):
 
     def total(self, moments):
         moments = moments[: len(self.points)] + moments[len(self.points) :]
-        met = np.flatnonzero(np.any(moments != 0, axis=1))
-        at_nodes, points = (moments[met] @ SEVENTH.to_powers).ravel(), self.points[met].ravel()
-        return np.array([at_nodes @ profile(points) for profile in self.profiles])
+        at_nodes = (moments @ SEVENTH.to_powers).ravel()
+        return np.concatenate([self._at_points(some) @ at_nodes for some, _ in self._parts(np.zeros(len(self.profiles)))])
+
+    @staticmethod
+    def _parts(weights: np.ndarray) -> list[tuple[int, np.ndarray]]:
+        """Weights of so many kernels at a time as are evaluated together, and where they begin."""
+        return [(start, weights[start : start + CHOSEN]) for start in range(0, len(weights), CHOSEN)]
+
+    def _at_points(self, start: int) -> np.ndarray:
+        """(some kernels, points) values of kernels from `start` on. Those of a bank of usual size are kept: every proof asks for them."""
+        if self.values is not None:
+            return self.values
+        values = np.array([profile(self.points).ravel() for profile in self.profiles[start : start + CHOSEN]])
+        if len(self.profiles) <= CHOSEN:
+            self.values = values
+        return values
 
 
 class PowerSums(AccurateSums):
