@@ -147,7 +147,7 @@ def concatenate(parts: Sequence[Mapping]) -> dict:
     return joined
 
 
-def split_bounds(n: int, parts: int) -> list[tuple[int, int]]:
+def split_ranges(n: int, parts: int) -> list[tuple[int, int]]:
     """Contiguous ranges of rows, as even as possible; later ones may be empty."""
     edges = np.linspace(0, n, parts + 1).round().astype(int)
     return [(int(a), int(b)) for a, b in pairwise(edges)]

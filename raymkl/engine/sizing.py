@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ..data.rows import split_bounds
+from ..data.rows import split_ranges
 from ..kernels.pairs.families import MAX_POWER
 from .plan import plan_of
 from .problem import Head, Problem
@@ -42,13 +42,13 @@ def choose(rows: dict, problem: Problem, heads: list[Head], asked: int | None, m
     rank = _rank(rows, problem)
     if asked is None:
         count = next((n for n in range(count, most + 1) if _fits(problem, heads, n, budget, rank)), max(most, count))
-    plan_of(problem, split_bounds(problem.n_rows, count), rank, len(heads), together(heads), budget)
+    plan_of(problem, split_ranges(problem.n_rows, count), rank, len(heads), together(heads), budget)
     return count
 
 
 def _fits(problem: Problem, heads: list[Head], count: int, budget: int, rank: int) -> bool:
     try:
-        plan_of(problem, split_bounds(problem.n_rows, count), rank, len(heads), together(heads), budget)
+        plan_of(problem, split_ranges(problem.n_rows, count), rank, len(heads), together(heads), budget)
     except ValueError:
         return False
     return True

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 
-from raymkl.data.rows import concatenate, from_arrow, from_table, split_bounds, take, to_arrow, to_table
+from raymkl.data.rows import concatenate, from_arrow, from_table, split_ranges, take, to_arrow, to_table
 
 RNG = np.random.default_rng(0)
 DENSE = RNG.normal(size=(7, 5))
@@ -133,7 +133,7 @@ def test_a_view_without_columns_is_refused():
 
 @pytest.mark.parametrize("n, parts", [(10, 1), (10, 3), (10, 10), (3, 7), (0, 2), (1000003, 17)])
 def test_bounds_cover_all_rows_evenly(n, parts):
-    bounds = split_bounds(n, parts)
+    bounds = split_ranges(n, parts)
     assert len(bounds) == parts
     assert bounds[0][0] == 0 and bounds[-1][1] == n
     assert all(left[1] == right[0] for left, right in pairwise(bounds))

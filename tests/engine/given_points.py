@@ -40,7 +40,7 @@ def standing_at(problem, X, heads, points, shards=1):
         for h, (a, theta) in enumerate(points):
             point = coordinator.solvers[h].point
             point.a, point.theta = np.array(a), np.array(theta)
-        for shard in range(len(pool.bounds)):
+        for shard in range(len(pool.ranges)):
             bring_up_to_date(coordinator, shard)
         yield coordinator
     finally:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raymkl.data.rows import split_bounds, take
+from raymkl.data.rows import split_ranges, take
 from raymkl.engine.faults.policy import ShardsLost
 from raymkl.engine.shard.shard import Shard
 
@@ -33,8 +33,8 @@ class LossyPool:
 
     def __init__(self, rows, problem, num_shards, faults=()):
         self.rows, self.problem = rows, problem
-        self.bounds = split_bounds(problem.n_rows, num_shards)
-        self.shards = [Shard() for _ in self.bounds]
+        self.ranges = split_ranges(problem.n_rows, num_shards)
+        self.shards = [Shard() for _ in self.ranges]
         self.alive = [True] * num_shards
         self.faults = list(faults)
         self.generation = 0
@@ -47,7 +47,7 @@ class LossyPool:
         return tuple(map(id, self.shards))
 
     def load(self, shards):
-        self.call_some([(s, "load", (take(self.rows, slice(*self.bounds[s])), self.bounds[s][0], self.problem)) for s in shards])
+        self.call_some([(s, "load", (take(self.rows, slice(*self.ranges[s])), self.ranges[s][0], self.problem)) for s in shards])
 
     def replace(self, shards):
         assert not any(self.alive[s] for s in shards), "a shard that is alive was replaced"
@@ -57,7 +57,7 @@ class LossyPool:
         self.load(shards)
 
     def call_all(self, method, *arguments):
-        return self.call_some([(s, method, arguments) for s in range(len(self.bounds))])
+        return self.call_some([(s, method, arguments) for s in range(len(self.ranges))])
 
     def call_some(self, calls):
         method = calls[0][1]

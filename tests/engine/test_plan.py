@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raymkl import MKLClassifier, RayParams
-from raymkl.data.rows import split_bounds
+from raymkl.data.rows import split_ranges
 from raymkl.engine.plan import DEFAULT_SHARE, plan, plan_of
 from raymkl.engine.problem import Problem
 from raymkl.engine.resources import free_memory, memory_shares
@@ -92,7 +92,7 @@ GB = 2**30
 def planned(reports, n_rows=2_000_000, budget=None):
     """The plan over shards that report (node, CPUs, free bytes)."""
     problem = Problem([None], [WIDE], n_rows, 2)
-    bounds = split_bounds(n_rows, len(reports))
+    bounds = split_ranges(n_rows, len(reports))
     return plan_of(problem, bounds, rank=10, n_heads=1, together=1, budget=budget, free=memory_shares(reports))
 
 

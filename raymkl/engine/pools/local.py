@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from ...data.rows import split_bounds, take
+from ...data.rows import split_ranges, take
 from ..problem import Problem
 from ..resources import usable_cpus
 from ..shard.blas_threads import one_blas_thread
@@ -31,9 +31,9 @@ class LocalPool:
             # Every pair of rows of ready-made matrices takes M numbers.
             worth = LIGHT_ROWS_PER_THREAD if problem.light else ROWS_PER_THREAD
             num_shards = max(1, min(usable_cpus(), n * (1 + sum(problem.depths.values())) // worth, n))
-        self.bounds = split_bounds(n, num_shards)
-        self.shards = [Shard(kept=None if kept is None else kept.setdefault(s, {})) for s in range(len(self.bounds))]
-        for shard, (first, last) in zip(self.shards, self.bounds, strict=True):
+        self.ranges = split_ranges(n, num_shards)
+        self.shards = [Shard(kept=None if kept is None else kept.setdefault(s, {})) for s in range(len(self.ranges))]
+        for shard, (first, last) in zip(self.shards, self.ranges, strict=True):
             shard.load(take(rows, slice(first, last)), first, problem)
         self.executor = ThreadPoolExecutor(num_shards - 1) if num_shards > 1 else None
         # Several threads calling BLAS at once would otherwise start threads of their own, and threads of BLAS wait for each other longer

@@ -8,11 +8,11 @@ from typing import Any, Protocol
 class Pool(Protocol):
     """Shards over contiguous ranges of rows.
 
-    bounds : (first, last) row of every shard. generation : how often shards were replaced. members : who they are; equal while no shard
+    ranges : (first, last) row of every shard. generation : how often shards were replaced. members : who they are; equal while no shard
     was replaced, also from one run to the next. Calls raise `ShardsLost` for shards that do not answer.
     """
 
-    bounds: list[tuple[int, int]]
+    ranges: list[tuple[int, int]]
     generation: int
 
     @property

@@ -37,8 +37,8 @@ class RayPool:
     def __init__(self, shards: ShardActors, placement: Placement, params: RayParams, run: str | None = None):
         self.shards, self.placement, self.params = shards, placement, params
         self.run = run or uuid.uuid4().hex
-        self.bounds = placement.bounds
-        self.actors = shards.actors[: len(self.bounds)]
+        self.ranges = placement.ranges
+        self.actors = shards.actors[: len(self.ranges)]
         self.generation = 0
         self.started = [False] * len(self.actors)
         self._replace_dead()
@@ -64,7 +64,7 @@ class RayPool:
         threads = max(1, int(self.params.cpus_per_shard))
         placement = self.placement
         references = [
-            self.actors[s].load.remote(self.run, placement.blocks[s], self.bounds[s][0], placement.problem, threads) for s in shards
+            self.actors[s].load.remote(self.run, placement.blocks[s], self.ranges[s][0], placement.problem, threads) for s in shards
         ]
         self._fetched(references, shards)
 

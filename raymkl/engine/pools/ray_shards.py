@@ -17,7 +17,7 @@ import ray
 from ray.util.placement_group import remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
-from ...data.rows import split_bounds, take, to_block
+from ...data.rows import split_ranges, take, to_block
 from ..params import RayParams
 from ..problem import Problem
 from ..sizing import usual_shards
@@ -124,16 +124,16 @@ class Placement:
     """Rows in the object store. blocks, problem : references to one Arrow block per shard and to the problem. rows : name of put rows."""
 
     blocks: list
-    bounds: list[tuple[int, int]]
+    ranges: list[tuple[int, int]]
     problem: Any
     rows: str | None = None
 
 
 def placed(rows: dict, problem: Problem, count: int) -> Placement:
     """Put rows into the object store, in so many blocks, or fewer where there are fewer rows."""
-    bounds = split_bounds(problem.n_rows, max(1, min(count, problem.n_rows)))
-    blocks = [ray.put(to_block(take(rows, slice(first, last)), problem.views)) for first, last in bounds]
-    return Placement(blocks, bounds, ray.put(problem))
+    ranges = split_ranges(problem.n_rows, max(1, min(count, problem.n_rows)))
+    blocks = [ray.put(to_block(take(rows, slice(first, last)), problem.views)) for first, last in ranges]
+    return Placement(blocks, ranges, ray.put(problem))
 
 
 def choose_shards(n_rows: int, params: RayParams) -> int:

@@ -283,7 +283,7 @@ class Coordinator:
             return
         wide, heads = replace(self.shared.problem, dtype=np.float64, may_widen=False), self.shared.plan.heads
         try:
-            plan_of(wide, self.crew.pool.bounds, self.shared.problem.n_entries, heads, self.together, self.shared.budget)
+            plan_of(wide, self.crew.pool.ranges, self.shared.problem.n_entries, heads, self.together, self.shared.budget)
         except ValueError:
             return
         # Without a plan, shards that replace lost ones are not told of heads: all of them are below.
@@ -297,7 +297,7 @@ class Coordinator:
             self.steps[h] = Step()
         for leader in dict.fromkeys(self.leaders.values()):
             leader.widened()
-        for shard in range(len(self.crew.pool.bounds)):
+        for shard in range(len(self.crew.pool.ranges)):
             self.crew.refresh(shard)
 
     def _round_off(self, diagonal: np.ndarray) -> np.ndarray:
@@ -459,7 +459,7 @@ class Coordinator:
     def _ask_stacks(self, method: str, s: int, ids: np.ndarray, *arguments: np.ndarray) -> np.ndarray:
         """(q, ...) what shards make of ready-made matrices among the rows of a working set; every shard has its rows of them."""
         calls = []
-        for shard, (first, last) in enumerate(self.crew.pool.bounds):
+        for shard, (first, last) in enumerate(self.crew.pool.ranges):
             mine = ids[(ids >= first) & (ids < last)]
             if len(mine):
                 calls.append((shard, method, (s, mine, ids, *arguments)))
@@ -491,7 +491,7 @@ class Coordinator:
                 "cached_columns": len(self.shared.cache.columns),
                 "cache_hits": self.shared.cache.hits,
                 "cache_capacity": self.shared.cache.capacity,
-                "rows_per_shard": max(last - first for first, last in self.crew.pool.bounds),
+                "rows_per_shard": max(last - first for first, last in self.crew.pool.ranges),
                 "expected_peak_bytes": self.shared.plan.expected_peak,
             }
             for h, solver in ((h, self.solvers[h]) for h in active)

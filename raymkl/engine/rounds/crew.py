@@ -49,7 +49,7 @@ class Crew:
         while True:
             generation = self.pool.generation
             try:
-                self.pool.load(list(range(len(self.pool.bounds))))
+                self.pool.load(list(range(len(self.pool.ranges))))
                 return
             except ShardsLost as loss:
                 self._recover(loss, generation)
@@ -93,7 +93,7 @@ class Crew:
             try:
                 if not any(self.ahead.values()):
                     return self.pool.call_all("advance", request)
-                known = [without_changes(request, self.ahead.get(s, set())) for s in range(len(self.pool.bounds))]
+                known = [without_changes(request, self.ahead.get(s, set())) for s in range(len(self.pool.ranges))]
                 return self.pool.call_some([(s, "advance", (part,)) for s, part in enumerate(known)])
             except ShardsLost as loss:
                 self._recover(loss, generation)

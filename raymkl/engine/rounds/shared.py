@@ -19,7 +19,7 @@ from ..shard.proof import is_accurate, mask_sums
 from .caches import CachesOfRows, ColumnCache, RowStore, Standing, new_serial
 from .crew import Crew
 
-# Centre the rows of a view when their mean is this many times larger than their variance (both squared).
+# Centre the rows of a view when their mean is this many times larger than their deviation (both squared).
 WORTH_CENTRING = 4.0
 # Columns per call when sums over all pairs are wanted, and how many columns are enough for a mean over very many rows.
 SUM_COLUMNS = 1024
@@ -88,8 +88,8 @@ class Shared:
         for view in moments[0]:
             n = sum(part[view][0] for part in moments)
             mean = np.sum([part[view][1] for part in moments], axis=0) / n
-            spread = sum(part[view][2] for part in moments) / n - mean @ mean
-            if mean @ mean > WORTH_CENTRING * max(spread, 0.0):
+            variance = sum(part[view][2] for part in moments) / n - mean @ mean
+            if mean @ mean > WORTH_CENTRING * max(variance, 0.0):
                 centers[view] = mean
         self.centers = centers
         largest = np.max(self.crew.ask("prepare", self.centers), axis=0)
@@ -110,7 +110,7 @@ class Shared:
     def open(self, n_heads: int, together: int) -> None:
         """Plan memory for so many heads at a time, or as many as fit, `together` at least, and open the shards."""
         free = memory_shares(self.crew.ask("resources")) if self.budget is None and self.cached else None
-        chosen = plan_of(self.problem, self.crew.pool.bounds, self.coefficients.shape[1], n_heads, together, self.budget, free)
+        chosen = plan_of(self.problem, self.crew.pool.ranges, self.coefficients.shape[1], n_heads, together, self.budget, free)
         self._found_caches(chosen)
         self.plan = replace(chosen, capacity=self.cache.capacity) if self.cached else chosen
         self.state = State.OPEN
@@ -135,7 +135,7 @@ class Shared:
         """What caches depend on besides the rows."""
         statistics = [statistic for statistic in self.statistics if self.problem.is_cached(statistic)]
         kinds = tuple((statistic, np.dtype(self.problem.cell_dtype(statistic)).str) for statistic in statistics)
-        return kinds, tuple(self.crew.pool.bounds)
+        return kinds, tuple(self.crew.pool.ranges)
 
     def keep_caches(self) -> None:
         """At the end of a run that went well: have the caches ready for the next one over these rows."""
@@ -203,7 +203,7 @@ class Shared:
     def _fetch(self, ids: np.ndarray) -> dict:
         """Features of any rows, from the shards that own them."""
         calls, order = [], []
-        for s, (first, last) in enumerate(self.crew.pool.bounds):
+        for s, (first, last) in enumerate(self.crew.pool.ranges):
             mine = np.flatnonzero((ids >= first) & (ids < last))
             if len(mine):
                 calls.append((s, "fetch", (ids[mine],)))

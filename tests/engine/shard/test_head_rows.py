@@ -136,7 +136,7 @@ def test_a_review_takes_violators_back(dtype, shards, monkeypatch):
         coordinator.crew.ask("apply", review, request)
         violates = (a == 0) & (Y * (f + b) < 1 - 1e-4)
         assert violates.sum() > 50
-        for state, (first, last) in zip(states, coordinator.crew.pool.bounds, strict=True):
+        for state, (first, last) in zip(states, coordinator.crew.pool.ranges, strict=True):
             own = slice(first, last)
             there = np.zeros(last - first, bool)
             there[slice(None) if state.rows is None else state.rows] = True
