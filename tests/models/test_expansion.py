@@ -153,7 +153,7 @@ def test_blocks_and_cores_change_nothing(monkeypatch, cores):
     Z, gates = new_rows(2, n=40, sparse_gates=True)
     whole = [method({None: Z}, gates) for method in (expansion.decision, expansion.contributions)]
     monkeypatch.setattr(module, "BLOCK_BYTES", 8 * len(expansion.support) * 3)  # blocks of three rows
-    monkeypatch.setattr(module.os, "cpu_count", lambda: cores)
+    monkeypatch.setattr(module, "usable_cpus", lambda: cores)
     for method, values in zip((expansion.decision, expansion.contributions), whole, strict=True):
         np.testing.assert_allclose(method({None: Z}, gates), values, atol=1e-12)
 
