@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-import socket
+import platform
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -77,7 +77,7 @@ def this_node() -> str:
     ray = sys.modules.get("ray")
     if ray is not None and getattr(ray, "is_initialized", bool)():
         return str(ray.get_runtime_context().get_node_id())
-    return socket.gethostname()
+    return platform.node()
 
 
 def memory_shares(reports: Sequence[tuple[str, int, int]]) -> list[int]:
