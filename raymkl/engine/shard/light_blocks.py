@@ -19,8 +19,9 @@ from ...kernels.pairs.tables import TableBasis, WideTableBasis
 if TYPE_CHECKING:
     from .shard import Shard
 
-# Rows and columns of a block: half of a processor's second-level cache.
-BLOCK_ROWS = 128
+# Rows and columns of a block. Smaller ones would stay in the second-level cache, but threads meet at the interpreter lock between two of
+# them, which costs more.
+BLOCK_ROWS = 512
 BLOCK_COLUMNS = 1024
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .shard import Shard
 
 # Rows and columns of a block of statistics; it stays in the processor's cache while all points look at it.
-BLOCK_ROWS = 256
+BLOCK_ROWS = 512
 BLOCK_COLUMNS = 256
 
 
