@@ -7,6 +7,8 @@ import uuid
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
+CLOSED = "this Session is closed; open another one"
+
 
 class Home:
     """Where rows that were put stay between fits: blocks by the views that a fit wants, and names for caches over them.

@@ -20,7 +20,7 @@ import numpy as np
 
 from ..data.views import n_rows, subset
 from .params import RayParams
-from .placed import Home, PlacedRows
+from .placed import CLOSED, Home, PlacedRows
 from .rounds.caches import CachesOfRows, StandingCaches
 
 KINDS = ("local", "ray")
@@ -31,7 +31,7 @@ class Session:
 
     Parameters
     ----------
-    engine : "local" (threads of this process) or "ray" (a coordinator actor and shard actors, started now or by the first fit).
+    engine : "local" (threads of this process) or "ray" (a coordinator actor and shard actors, started now).
     params : RayParams or None
         Place and memory of the shards. What an estimator says in its own `ray_params` about checkpoints, failures, time-outs and memory
         goes before; where shards live is the session's.
@@ -81,7 +81,7 @@ class Session:
     def check_open(self) -> None:
         """Raise RuntimeError when the session is closed."""
         if not self.is_open:
-            raise RuntimeError("this Session is closed; open another one")
+            raise RuntimeError(CLOSED)
 
     def close(self) -> None:
         """End all actors and let go of all rows. Nothing happens to a session that is closed already."""
@@ -171,8 +171,7 @@ class SessionRows:
 
     def check_open(self) -> None:
         """Raise RuntimeError when the session of these rows is closed."""
-        if not self.session.is_open:
-            raise RuntimeError("X was put into a Session that is closed; give the rows themselves, or put them into an open one")
+        check_home(self.home)
 
 
 def _forget(home: Home) -> None:
@@ -181,14 +180,20 @@ def _forget(home: Home) -> None:
         home.session.forget(names)
 
 
+def check_home(home: Home) -> None:
+    """Raise RuntimeError when the session that rows were put into is closed."""
+    if not home.session.is_open:
+        raise RuntimeError("X was put into a Session that is closed; give the rows themselves, or put them into an open one")
+
+
 def session_of(engine: Any, rows: Any) -> Session | None:
     """The session that a fit runs in: that of its engine, or that of its rows; None for a fit of its own.
 
     rows : as read for the fit; those that were put know their home.
     """
     home = getattr(rows, "home", None)
-    if home is not None and not home.session.is_open:
-        raise RuntimeError("X was put into a Session that is closed; give the rows themselves, or put them into an open one")
+    if home is not None:
+        check_home(home)
     if isinstance(engine, Session):
         engine.check_open()
         if home is not None and home.session is not engine:

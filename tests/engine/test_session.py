@@ -92,6 +92,18 @@ def test_caches_of_put_rows_obey_the_budget():
         assert [computed(model(session).fit(rows[turn], Y)) == 0 for turn in (0, 1, 0, 1)] == [False, False, True, True]
 
 
+def test_caches_that_a_shard_has_lost_are_let_go_everywhere():
+    """A shard that was replaced has no caches: the run starts with empty ones, and the other shards forget theirs."""
+    with Session("local", RayParams(num_shards=2)) as session:
+        rows = session.put(X80)
+        first = model(session).fit(rows, Y)
+        session._kept[1].clear()
+        again = model(session).fit(rows, Y)
+        assert computed(again) == computed(first) > 0
+        assert computed(model(session).fit(rows, Y)) == 0
+        assert [len(kept) for kept in session._kept.values()] == [1, 1] == 2 * [len(session._standing.idle)]
+
+
 def test_regression_and_localized_models(session):
     rows = session.put(X80)
     regressor = MKLRegressor(kernels=BANK, engine=session).fit(rows, X[:, 0])

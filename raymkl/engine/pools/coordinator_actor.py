@@ -47,6 +47,10 @@ class RunRequest:
     watched: bool
 
 
+class GivenUp(Exception):
+    """Nobody waits for the result of a run any more."""
+
+
 class CoordinatorActor:
     """Runs of a session, each in a thread of its own."""
 
@@ -92,7 +96,7 @@ class CoordinatorActor:
                 told = now
                 yield Rounds(rows)
             if request.run in self.stopped:
-                raise KeyboardInterrupt("the driver has given this fit up")
+                raise GivenUp("the driver has given this fit up")
 
     def _threads(self, pool: RayPool) -> int:
         """As many as may run on this node while the shards rest."""

@@ -22,7 +22,7 @@ import ray
 from ..events import Event, Losses, Outcome, Rounds, State
 from ..faults.policy import FailurePolicy, ShardFailure
 from ..params import RayParams
-from ..placed import PlacedRows
+from ..placed import CLOSED, PlacedRows
 from ..problem import Head, Problem
 from ..programs.program import Program
 from .coordinator_actor import RunRequest, coordinator_class
@@ -32,7 +32,6 @@ from .ray_shards import RUNS_AT_ONCE, Place, Placement, end_shards, placed, star
 
 # A coordinator reports between rounds, unwatched every `timeout_s`; so many times that without a word mean that it is gone.
 SILENCE = 10.0
-CLOSED = "this Session is closed; open another one"
 
 
 def ensure_ray() -> None:

@@ -71,6 +71,7 @@ class Shared:
 
     def widen(self, problem: Problem) -> None:
         """Go on with the same problem in a wider precision; `prepare` and `open` follow."""
+        self.let_go_of_caches()  # they are of another precision than their successors
         self.problem, self.state, self.plan = problem, State.PREPARED, None
         self.changed.add("dtype")
         self.crew.ask("set_problem", problem)
@@ -127,6 +128,8 @@ class Shared:
         if found is not None and all(self.crew.ask("open", self.bases, found.columns.capacity, found.serial, forget)):
             self.serial, self.cache = found.serial, found.columns
             return
+        if found is not None:  # some shard was replaced and has them no more
+            standing.let_go(found.serial)
         self.crew.ask("open", self.bases, chosen.capacity, None, forget)
         self.serial, self.cache = new_serial(), ColumnCache(chosen.capacity, self.problem.n_rows)
 
@@ -142,13 +145,16 @@ class Shared:
         if self.serial is None:
             return
         size, serial, self.serial = self.plan.capacity * self.plan.bytes_per_column, self.serial, None
+        self.crew.ask("keep_caches", serial)  # first: from the next line on another run may take them
         forget = self.standing.give_back(self._caches_key, Standing(serial, self.cache, self.crew.pool.members, size))
-        self.crew.ask("keep_caches", serial, forget)
+        if forget:
+            self.crew.ask("forget_caches", forget)
 
     def let_go_of_caches(self) -> None:
-        """At the end of a run that failed: nobody knows what its caches hold."""
+        """Have no more to do with the present caches, as at the end of a run that failed: nobody knows what they hold."""
         if self.serial is not None:
             self.standing.let_go(self.serial)
+            self.serial = None
 
     def normalisations(self, heads: list[Head], masks: np.ndarray, diagonal: np.ndarray) -> list[np.ndarray]:
         """Normalisation factors (E,) of every head, from its unmasked rows. masks : (H, n). diagonal : (H, E) sums of k(i, i)."""

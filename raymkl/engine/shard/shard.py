@@ -133,9 +133,8 @@ class Shard:
         ]
         return serial is None
 
-    def keep_caches(self, serial: int, forget: Sequence[int] = ()) -> None:
+    def keep_caches(self, serial: int) -> None:
         """Have the present caches ready for the next run over these rows."""
-        self.forget_caches(forget)
         self.kept[serial] = self.cache
 
     def forget_caches(self, serials: Sequence[int]) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from raymkl import MKLClassifier, RayParams
+from raymkl import MKLClassifier, RayParams, Session
 from raymkl.engine.faults.policy import FailurePolicy
 from raymkl.engine.rounds.coordinator import Coordinator
 from raymkl.kernels import rbf
@@ -151,3 +151,13 @@ def test_shards_lost_before_while_and_after_precision_grows():
                 primal, dual = true_values(result.a, result.theta, (K @ result.theta) @ result.a + result.intercept, 10)
                 assert result.certificate.gap == pytest.approx((primal - dual) / primal, abs=1e-6), (method, number)
                 assert all(shard.problem.dtype == np.float64 for shard in disturbed.shards), (method, number)
+
+
+def test_caches_of_the_narrow_rounds_do_not_outlive_a_wider_run():
+    """In a session the caches that stand after a fit are those it ended with."""
+    with Session("local", RayParams(num_shards=2)) as session:
+        rows = session.put(X)
+        for _ in range(3):
+            model = MKLClassifier(kernels=BANK, p=np.inf, C=C, tol=1e-4, engine=session).fit(rows, Y)
+            assert {row["precision"] for row in model.history_} >= {"float32", "float64"}
+            assert [len(kept) for kept in session._kept.values()] == 2 * [len(session._standing.idle)]
