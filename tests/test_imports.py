@@ -54,7 +54,7 @@ def test_a_shard_imports_what_it_computes_with_and_no_more():
     loaded = modules_after("import raymkl.engine.shard.shard, raymkl.kernels.loops.compiled, raymkl.kernels.formulas")
     slow = {"sklearn", "cvxpy", "osqp", "pandas", "pyarrow.compute", "matplotlib", "ray"}
     assert not slow & loaded
-    assert not {"raymkl.engine.rounds.coordinator", "raymkl.engine.rounds.head", "raymkl.kernels.store_writer"} & loaded
+    assert not {"raymkl.engine.rounds.coordinator", "raymkl.engine.heads.head", "raymkl.kernels.store_writer"} & loaded
     assert not [name for name in loaded if name.startswith("raymkl.models")]
 
 

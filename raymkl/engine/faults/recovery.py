@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...optim.certificate import Certificate
+from ..heads.result import HeadResult
 from ..problem import Head, RoundRequest
-from ..rounds.head_result import HeadResult
 from ..rounds.shared import State
 from ..shard.proof import prove
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...kernels.combined import CombinedKernel
+from ..heads.result import HeadResult
 from ..problem import Head
 from ..rounds.coordinator import Coordinator
-from ..rounds.head_result import HeadResult
 from .k_means import Clusters, kernel_k_means, likelihoods, tau_of_evenness
 from .program import Program
 

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from ...optim.quasi_newton import Memory, Vector
+from ..heads.result import HeadResult
 from ..problem import Head
 from ..rounds.coordinator import Coordinator
-from ..rounds.head_result import HeadResult
 from ..shard.shard import Shard
 from .gate_scores import KernelScores, LinearScores
 from .program import Program

@@ -23,6 +23,11 @@ import numpy as np
 from ...kernels.pairs.tables import WideTableBasis
 from ..faults.policy import FailurePolicy
 from ..faults.recovery import NO_IDS, bring_up_to_date, restore
+from ..heads.head import HeadSolver
+from ..heads.leader import Leader
+from ..heads.result import HeadResult, feasible, result_of
+from ..heads.state import NARROW_PATIENCE, PATIENCE
+from ..heads.summary import HeadSummary, Step
 from ..plan import plan_of
 from ..problem import Head, HeadRequest, Problem
 from ..programs.program import Program
@@ -34,11 +39,6 @@ from ..sizing import together
 from .blocks import WorkingBlocks
 from .caches import CachesOfRows
 from .crew import Crew
-from .head import HeadSolver
-from .head_result import HeadResult, feasible, result_of
-from .head_state import NARROW_PATIENCE, PATIENCE
-from .head_summary import HeadSummary, Step
-from .leader import Leader
 from .shared import Shared
 
 # Error of a kernel value, relative to the mean of its diagonal.

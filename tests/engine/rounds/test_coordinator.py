@@ -6,8 +6,8 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from raymkl.engine.heads.result import feasible
 from raymkl.engine.rounds.caches import ColumnCache, RowStore
-from raymkl.engine.rounds.head_result import feasible
 from raymkl.engine.run import WORTH_A_CLUSTER, choose_engine
 
 

@@ -10,8 +10,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from raymkl import MKLClassifier, RayParams
 from raymkl.engine import plan
-from raymkl.engine.rounds import head as head_solver
-from raymkl.engine.rounds import head_state
+from raymkl.engine.heads import head as head_solver
+from raymkl.engine.heads import state as head_state
 from raymkl.engine.shard import proof
 from raymkl.engine.shard.head_rows import WORTH_LEAVING, HeadRows
 from raymkl.engine.shard.proof import prove, review

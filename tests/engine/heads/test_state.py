@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from raymkl.engine.rounds.ascent import Ascent, DualBox, Point
-from raymkl.engine.rounds.head_state import (
+from raymkl.engine.heads.ascent import Ascent, DualBox, Point
+from raymkl.engine.heads.state import (
     FUTILE_PROOFS,
     MOST_HELD,
     MOST_PROOFS,
@@ -18,7 +18,7 @@ from raymkl.engine.rounds.head_state import (
     State,
     WorkingSet,
 )
-from raymkl.engine.rounds.head_summary import HeadSummary
+from raymkl.engine.heads.summary import HeadSummary
 from raymkl.optim.certificate import Certificate
 from raymkl.optim.losses import EpsilonInsensitive
 from raymkl.optim.weight_rules import Follow

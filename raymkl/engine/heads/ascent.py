@@ -9,6 +9,7 @@ as their rule wants it (`optim.weight_rules`).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,7 +18,9 @@ from ...optim.losses import slopes
 from ...optim.subproblem import solve
 from ...optim.weight_rules import WeightRule
 from ..problem import Head
-from .blocks import WorkingBlock
+
+if TYPE_CHECKING:
+    from ..rounds.blocks import WorkingBlock
 
 # Sub-problems are solved to this part of the current violation.
 INNER = 0.05

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,9 +29,11 @@ from ...optim.certificate import Certificate, certify, certify_held, intercept_c
 from ...optim.weight_rules import CertifiedPoint, Led, WeightRule, rule_of
 from ..problem import Head
 from .ascent import POLISH_ROWS, POLISHED, STILL, Ascent, DualBox, Point
-from .blocks import WorkingBlock
-from .head_state import Correction, Course, Found, Holding, Seen, State, WorkingSet
-from .head_summary import HeadSummary, Step
+from .state import Correction, Course, Found, Holding, Seen, State, WorkingSet
+from .summary import HeadSummary, Step
+
+if TYPE_CHECKING:
+    from ..rounds.blocks import WorkingBlock
 
 # Rows leave the rounds once the gap is below the first number, if they are this many times the violation, and this part of the targets'
 # size, away from moving their dual variable.

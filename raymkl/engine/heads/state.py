@@ -17,7 +17,7 @@ from ...optim.certificate import Certificate
 from ...optim.working_set import choose
 from ..problem import Head
 from .ascent import DualBox
-from .head_summary import HeadSummary
+from .summary import HeadSummary
 
 # Rounds that small heads may take to be polished (see `ascent.POLISHED`).
 POLISH_ROUNDS = 60

@@ -16,7 +16,7 @@ from ...optim.certificate import Certificate, certify
 from ...optim.weight_rules import CertifiedPoint, rule_of
 from .ascent import STILL
 from .head import HeadSolver
-from .head_state import Course, Found, State
+from .state import Course, Found, State
 
 NO_VALUES = np.empty(0)  # dual variables are kept by the members
 

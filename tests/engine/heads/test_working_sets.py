@@ -5,9 +5,9 @@ import pytest
 
 from raymkl import MKLClassifier
 from raymkl.engine import plan
+from raymkl.engine.heads import ascent
+from raymkl.engine.heads.ascent import INNER, WHOLE
 from raymkl.engine.pools.local import LocalPool
-from raymkl.engine.rounds import ascent
-from raymkl.engine.rounds.ascent import INNER, WHOLE
 from raymkl.engine.rounds.coordinator import Coordinator
 from raymkl.kernels import RBF, rbf
 from raymkl.optim.losses import EpsilonInsensitive, Hinge

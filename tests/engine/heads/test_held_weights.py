@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from raymkl.engine.faults.policy import FailurePolicy
+from raymkl.engine.heads import head as head_solver
+from raymkl.engine.heads.head import HeadSolver
 from raymkl.engine.pools.local import LocalPool
-from raymkl.engine.rounds import head as head_solver
 from raymkl.engine.rounds.coordinator import Coordinator
-from raymkl.engine.rounds.head import HeadSolver
 from raymkl.kernels import Linear, rbf
 from raymkl.optim.weight_rules import Follow
 from tests.builders import head_of
