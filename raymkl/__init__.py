@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` below is what 
     from .models.localized_convex import ConvexLocalizedMKLClassifier as ConvexLocalizedMKLClassifier
     from .models.localized_convex import ConvexLocalizedMKLRegressor as ConvexLocalizedMKLRegressor
     from .models.localized_gated import LocalizedMKLClassifier as LocalizedMKLClassifier
+    from .models.one_class import MKLOneClass as MKLOneClass
     from .models.regressor import MKLRegressor as MKLRegressor
     from .optim import norms as norms
 
@@ -29,6 +30,7 @@ _HOMES = {
     "ConvexLocalizedMKLClassifier": "raymkl.models.localized_convex",
     "ConvexLocalizedMKLRegressor": "raymkl.models.localized_convex",
     "LocalizedMKLClassifier": "raymkl.models.localized_gated",
+    "MKLOneClass": "raymkl.models.one_class",
     "MKLRegressor": "raymkl.models.regressor",
     "MKLClassifier": "raymkl.models.classifier",
     "RayParams": "raymkl.engine.params",
@@ -48,6 +50,7 @@ __all__ = [
     "ConvexLocalizedMKLRegressor",
     "LocalizedMKLClassifier",
     "MKLClassifier",
+    "MKLOneClass",
     "MKLRegressor",
     "RayParams",
     "Session",

@@ -81,9 +81,10 @@ def _models() -> dict:
     from .models.classifier import MKLClassifier
     from .models.localized_convex import ConvexLocalizedMKLClassifier, ConvexLocalizedMKLRegressor
     from .models.localized_gated import LocalizedMKLClassifier
+    from .models.one_class import MKLOneClass
     from .models.regressor import MKLRegressor
 
-    known = (MKLClassifier, MKLRegressor, ConvexLocalizedMKLClassifier, ConvexLocalizedMKLRegressor, LocalizedMKLClassifier)
+    known = (MKLClassifier, MKLRegressor, MKLOneClass, ConvexLocalizedMKLClassifier, ConvexLocalizedMKLRegressor, LocalizedMKLClassifier)
     return {model.__name__: model for model in known}
 
 

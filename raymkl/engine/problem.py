@@ -27,6 +27,7 @@ class Head:
     path : factors of the bounds, solved one after the other from where the last one ended (a path over C; ascending is best).
     stage : where on the path to begin.
     watch : (k,) ids of rows whose f is wanted at the end of every stage of the path, e.g. the masked ones: held-out predictions.
+    total : what the dual variables sum to; the primal problem adds total * b.
     group : heads with the same group share one set of weights (quadratic terms summed over them); None stands alone.
     every_row : keep sums for every row, because something else than the rounds reads them.
     shrinks : whether rows far from the margin may leave the rounds, and f alone may be kept while weights are held (see `head_rows`); set
@@ -49,6 +50,7 @@ class Head:
     stage: int = 0
     watch: np.ndarray | None = None
     group: int | None = None
+    total: float = 0.0
     every_row: bool = False
     shrinks: bool = False
 
@@ -103,7 +105,8 @@ class HeadRequest:
     columns : (k,) ids of rows whose dual variable changed, `slots` (k,) where their statistics are, `delta` (k,) the changes and
     `values` (k,) the new values (adding a change could miss a bound by one bit, and "at its bound" must be exact).
     combination : (R,) weights of the basis functions that make up f. intercepts : (B,) candidates to evaluate the loss at.
-    watch : ids whose gradients are wanted back. count : violators wanted per side. spaced : pick them evenly, not by violation.
+    intercept : the best one so far. watch : ids whose gradients are wanted back. count : violators wanted per side. spaced : pick them
+    evenly, not by violation.
     bounds_factor : what this stage of the path multiplies the head's bounds by. stretch : what all dual variables are multiplied by first.
     leave : (intercept, band): rows that are further than the band from moving their dual variable leave the rounds; None: none leave.
     hold : whether f alone is to be kept after this round.
@@ -116,6 +119,7 @@ class HeadRequest:
     values: np.ndarray
     combination: np.ndarray
     intercepts: np.ndarray
+    intercept: float
     watch: np.ndarray
     count: int
     spaced: bool = False

@@ -376,6 +376,14 @@ def _number(name: str, value: Any, low: float, strict: bool = False, whole: bool
         raise ValueError(f"{name} must be {what} {'>' if strict else '>='} {low:g}, got {value!r}")
 
 
+def check_loss(loss: Any, known: Mapping, who: str, others: Mapping) -> None:
+    """Raise ValueError for what is no loss of this kind of estimator. others : losses of the other kind."""
+    if isinstance(loss, str) and loss in known:
+        return
+    hint = f"; {loss!r} is not a loss of {who}" if isinstance(loss, str) and loss in others else ""
+    raise ValueError(f"loss must be one of {', '.join(map(repr, known))}; got {loss!r}{hint}")
+
+
 def _light(families: list, rows: Mapping) -> frozenset:
     """Statistics of so few columns that computing them takes no longer than reading them from memory."""
     return frozenset(

@@ -5,21 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.special import expit, log_expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import compute_class_weight
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d
 
 from ..engine import Head, RayParams
-from ..optim.losses import Hinge
+from ..optim.losses import CLASSIFICATION, REGRESSION
 from ..optim.norms import LpNorm
-from .base import BaseMKL
+from .base import BaseMKL, check_loss
+
+
+def _has_probabilities(model: MKLClassifier) -> bool:
+    return isinstance(model.loss, str) and model.loss == "logistic"
 
 
 class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
-    """Support vector classification over a learned combination of kernels.
+    """Classification over a learned combination of kernels.
 
-        min_{w,b}  1/2 ||w||_{2,p}^2 + sum_i C_i max(0, 1 - y_i f(x_i)),    f(x) = sum_m <w_m, phi_m(x)> + b
+        min_{w,b}  1/2 ||w||_{2,p}^2 + sum_i C_i loss(f(x_i), y_i),    f(x) = sum_m <w_m, phi_m(x)> + b
+
+    with the hinge loss max(0, 1 - y_i f(x_i)) of support vector machines, or another one,
 
     solved to a certified relative duality gap. The weights theta of the kernels satisfy theta >= 0 and, for p < 2,
     sum_m theta_m^q = 1 with q = p / (2 - p). More than two classes are learned one against the rest.
@@ -115,6 +123,7 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         exact: bool = False,
         random_state: Any = None,
         verbose: int = 0,
+        loss: str = "hinge",
     ):
         self.kernels = kernels
         self.C = C
@@ -133,6 +142,11 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         self.exact = exact
         self.random_state = random_state
         self.verbose = verbose
+        self.loss = loss
+
+    def _check_params(self) -> None:
+        super()._check_params()
+        check_loss(self.loss, CLASSIFICATION, "a classifier", REGRESSION)
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MKLClassifier:
         """Learn from n examples: X (any container), y (n,) labels of any type, sample_weight (n,) or None.
@@ -163,7 +177,7 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
             Head(
                 targets=np.where(y == label, 1.0, -1.0),
                 bounds=bounds,
-                loss=Hinge(),
+                loss=CLASSIFICATION[self.loss](),
                 norm=LpNorm(float(self.p)),
                 tol=self.tol,
                 solver=self.solver,
@@ -176,14 +190,14 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         ]
 
     _can_fold = True
-    _head_params = frozenset({"C", "p", "solver", "theta_step", "tol", "class_weight", "shared_weights", "max_iter"})
+    _head_params = frozenset({"C", "p", "loss", "solver", "theta_step", "tol", "class_weight", "shared_weights", "max_iter"})
 
     def _fold(self, y: np.ndarray, sample_weight: np.ndarray | None, train: np.ndarray) -> tuple[list[Head], Any]:
         """Heads of one fold at C = 1 (other rows are masked), and what turns their decision values into an estimator to score."""
         classes = np.unique(self._check_labels(y[train], len(train)))
         bounds = np.zeros(len(y))
         bounds[train] = self._row_weights(None if sample_weight is None else sample_weight[train], y[train], len(train))
-        return self._heads(y, classes, bounds), HeldOutClassifier(classes)
+        return self._heads(y, classes, bounds), HeldOutClassifier(classes, probabilities=self.loss == "logistic")
 
     def _check_labels(self, y: Any, n: int) -> np.ndarray:
         y = column_or_1d(y, warn=True)
@@ -238,21 +252,46 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         index = (values > 0).astype(int) if values.ndim == 1 else values.argmax(axis=1)
         return self.classes_[index]
 
+    @available_if(_has_probabilities)
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities (n, n_classes) of the classes, in the order of `classes_`; with loss="logistic" alone.
+
+        For two classes their log odds are the decision values. For more, those of one class against the rest, divided by their sum.
+        """
+        return probabilities_of(self.decision_function(X))
+
+    @available_if(_has_probabilities)
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Logarithms (n, n_classes) of the probabilities."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))
+
+
+def probabilities_of(values: np.ndarray) -> np.ndarray:
+    """(n, n_classes) from decision values (n,) of two classes, or (n, n_classes) of one-vs-rest, that are log odds."""
+    if values.ndim == 1:
+        return np.stack([expit(-values), expit(values)], axis=1)
+    # Where all are far below 0, their sum is nothing and their ratios are those of exp(values).
+    logs = log_expit(values)
+    shares = np.exp(logs - logs.max(axis=1, keepdims=True))
+    return shares / shares.sum(axis=1, keepdims=True)
+
 
 class HeldOutClassifier(ClassifierMixin, BaseEstimator):
     """Decision values of one set of rows in the clothes of a fitted classifier, for scikit-learn's scorers.
 
-    classes_ : labels. values : (n,) or (n, n_classes) decision values of the rows that `predict` and `decision_function` are asked for.
+    classes_ : labels. probabilities : whether the values are log odds. values : (n,) or (n, n_classes) decision values of the rows that `predict` and `decision_function` are asked for.
     """
 
-    def __init__(self, classes: Any = None, values: Any = None):
+    def __init__(self, classes: Any = None, values: Any = None, probabilities: bool = False):
         self.classes = classes
         self.values = values
+        self.probabilities = probabilities
         self.classes_ = classes
 
     def with_values(self, parts: list[np.ndarray]) -> HeldOutClassifier:
         """A copy that answers with the decision values of all heads."""
-        return HeldOutClassifier(self.classes, parts[0] if len(parts) == 1 else np.stack(parts, axis=1))
+        return HeldOutClassifier(self.classes, parts[0] if len(parts) == 1 else np.stack(parts, axis=1), self.probabilities)
 
     def __sklearn_is_fitted__(self) -> bool:
         return self.values is not None
@@ -268,3 +307,8 @@ class HeldOutClassifier(ClassifierMixin, BaseEstimator):
     def predict(self, X: Any) -> np.ndarray:
         """Labels (n,)."""
         return self.classes[(self.values > 0).astype(int) if self.values.ndim == 1 else self.values.argmax(axis=1)]
+
+    @available_if(lambda self: self.probabilities)
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities (n, n_classes)."""
+        return probabilities_of(self.values)

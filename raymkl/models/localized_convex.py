@@ -224,6 +224,7 @@ class ConvexLocalizedMKLClassifier(ClusteredMixin, MKLClassifier):
         exact: bool = False,
         random_state: Any = None,
         verbose: int = 0,
+        loss: str = "hinge",
     ):
         self.kernels = kernels
         self.n_clusters = n_clusters
@@ -245,6 +246,7 @@ class ConvexLocalizedMKLClassifier(ClusteredMixin, MKLClassifier):
         self.exact = exact
         self.random_state = random_state
         self.verbose = verbose
+        self.loss = loss
 
     # Not parameters here: classes have weights of their own, and every fit finds its clusters anew.
     shared_weights = False
@@ -311,6 +313,9 @@ class ConvexLocalizedMKLRegressor(ClusteredMixin, MKLRegressor):
         exact: bool = False,
         random_state: Any = None,
         verbose: int = 0,
+        loss: str = "epsilon_insensitive",
+        delta: float = 1.0,
+        quantile: float = 0.5,
     ):
         self.kernels = kernels
         self.n_clusters = n_clusters
@@ -332,3 +337,6 @@ class ConvexLocalizedMKLRegressor(ClusteredMixin, MKLRegressor):
         self.exact = exact
         self.random_state = random_state
         self.verbose = verbose
+        self.loss = loss
+        self.delta = delta
+        self.quantile = quantile

@@ -120,6 +120,7 @@ class LocalizedMKLClassifier(MKLClassifier):
         exact: bool = False,
         random_state: Any = None,
         verbose: int = 0,
+        loss: str = "hinge",
     ):
         self.kernels = kernels
         self.gating = gating
@@ -137,6 +138,7 @@ class LocalizedMKLClassifier(MKLClassifier):
         self.exact = exact
         self.random_state = random_state
         self.verbose = verbose
+        self.loss = loss
 
     def _check_params(self) -> None:
         super()._check_params()

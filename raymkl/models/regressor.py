@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -9,9 +11,9 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d
 
 from ..engine import Head, RayParams
-from ..optim.losses import EpsilonInsensitive
+from ..optim.losses import CLASSIFICATION, REGRESSION, Loss
 from ..optim.norms import LpNorm
-from .base import BaseMKL, _number
+from .base import BaseMKL, _number, check_loss
 
 
 class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
@@ -69,6 +71,9 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
         exact: bool = False,
         random_state: Any = None,
         verbose: int = 0,
+        loss: str = "epsilon_insensitive",
+        delta: float = 1.0,
+        quantile: float = 0.5,
     ):
         self.kernels = kernels
         self.C = C
@@ -86,10 +91,22 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
         self.exact = exact
         self.random_state = random_state
         self.verbose = verbose
+        self.loss = loss
+        self.delta = delta
+        self.quantile = quantile
 
     def _check_params(self) -> None:
         super()._check_params()
+        check_loss(self.loss, REGRESSION, "a regressor", CLASSIFICATION)
         _number("epsilon", self.epsilon, 0.0)
+        _number("delta", self.delta, 0.0, strict=True)
+        if not (isinstance(self.quantile, Real) and not isinstance(self.quantile, bool) and 0 < self.quantile < 1):
+            raise ValueError(f"quantile must be a number in (0, 1), got {self.quantile!r}")
+
+    def _loss(self) -> Loss:
+        kind = REGRESSION[self.loss]
+        options = {"epsilon": self.epsilon, "delta": self.delta, "quantile": self.quantile}
+        return kind(**{field.name: float(options[field.name]) for field in fields(kind)})
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MKLRegressor:
         """Learn from n examples: X (any container), y (n,) numbers, sample_weight (n,) or None.
@@ -119,7 +136,7 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
         return Head(
             targets=y,
             bounds=bounds,
-            loss=EpsilonInsensitive(float(self.epsilon)),
+            loss=self._loss(),
             norm=LpNorm(float(self.p)),
             tol=self.tol,
             solver=self.solver,
@@ -129,7 +146,7 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
         )
 
     _can_fold = True
-    _head_params = frozenset({"C", "p", "epsilon", "solver", "theta_step", "tol", "max_iter"})
+    _head_params = frozenset({"C", "p", "loss", "epsilon", "delta", "quantile", "solver", "theta_step", "tol", "max_iter"})
 
     def _fold(self, y: np.ndarray, sample_weight: np.ndarray | None, train: np.ndarray) -> tuple[list[Head], Any]:
         """Head of one fold at C = 1 (other rows are masked), and what turns its decision values into an estimator to score."""

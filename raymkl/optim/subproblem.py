@@ -20,14 +20,46 @@ from collections.abc import Callable
 import numpy as np
 
 from .interior_point import interior_point
-from .losses import slopes
+from .losses import Terms, slopes
 from .norms import Norm
 from .smo import smo, smo_kinked
+from .smooth import newton
 
 # Pair moves per variable before the interior-point method is asked.
 PATIENT_STEPS = 20
 # The same with a kink: how often both take turns.
 KINKED_BURSTS = 4
+
+
+def solve_terms(
+    Q: np.ndarray, terms: Terms, residual: np.ndarray, x: np.ndarray, tolerance: float, max_steps: int = 100_000
+) -> np.ndarray:
+    """New variables x + d (q,) of the problem of a working set with the terms of any loss.
+
+    Q : (q, q), left as it was. residual : (q,) derivative of the dual objective at x, without the kink.
+    """
+    if terms.loss.is_smooth:
+        return newton(Q, terms, residual, x, tolerance)
+    if not terms.loss.is_curved:
+        return solve(Q, residual, x, terms.lower, terms.upper, tolerance, max_steps, terms.kink)[0]
+    diagonal, ridge = Q.diagonal().copy(), terms.curvature(x)
+    np.fill_diagonal(Q, diagonal + ridge)
+    solution = solve(Q, residual, x, *_ends(terms, residual, x, ridge), tolerance, max_steps, terms.kink)[0]
+    np.fill_diagonal(Q, diagonal)
+    return solution
+
+
+def _ends(terms: Terms, residual: np.ndarray, x: np.ndarray, ridge: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Ends (q,) of the box, with finite ones where there were none, so far away that the solution lies between them.
+
+    The solution d gains something: residual' d >= 1/2 sum_i ridge_i d_i^2, for residuals with any number added and as large as the kink
+    may make them, so that sum_i ridge_i d_i^2 <= 4 sum_i residual_i^2 / ridge_i.
+    """
+    if np.isfinite(terms.lower).all() and np.isfinite(terms.upper).all():
+        return terms.lower, terms.upper
+    size = np.abs(residual - np.median(residual)) + 2.0 * terms.kink
+    reach = 2.0 * np.sqrt(np.sum(size * size / ridge) / ridge)
+    return np.maximum(terms.lower, np.minimum(x - reach, 0.0)), np.minimum(terms.upper, np.maximum(x + reach, 0.0))
 
 
 def solve(

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raymkl.optim.certificate import certify, intercept_candidates, intercept_from_residuals
-from raymkl.optim.losses import Hinge
+from raymkl.optim.losses import Hinge, Terms
 from raymkl.optim.norms import LpNorm, weight_norm
 
 ALL = [1.0, 1.05, 4 / 3, 1.8, 2.0, 3.0, 10.0, np.inf]
@@ -49,7 +49,7 @@ def random_problem(seed, p):
     f = np.einsum("m,mij,j->i", theta, kernels, a)
     intercepts = intercept_candidates(rng.normal(), rng.uniform(0, 3), (0.0,))
     losses = np.array([np.sum(bounds * np.maximum(0, 1 - y * (f + b))) for b in intercepts])
-    return theta, s, Hinge().dual_value(a, y, bounds), intercepts, losses
+    return theta, s, Terms(Hinge(), y, bounds).value(a), intercepts, losses
 
 
 @pytest.mark.parametrize("p", ALL)
@@ -104,7 +104,7 @@ def test_gap_closes_at_the_optimum_that_cvxpy_finds(p):
     f = np.einsum("m,mij,mkj,k->i", theta, factors, factors, a.value)
     intercepts = y - f  # the loss is piecewise linear in b, and these are its kinks
     losses = np.array([np.sum(bounds * np.maximum(0, 1 - y * (f + b))) for b in intercepts])
-    dual_value = Hinge().dual_value(y * np.clip(y * a.value, 0, bounds), y, bounds)
+    dual_value = Terms(Hinge(), y, bounds).value(y * np.clip(y * a.value, 0, bounds))
     got = certify(LpNorm(p), theta, s, dual_value, intercepts, losses)
     # The dual is second order in the error of the reference solution, the primal (so the gap) only first order.
     assert got.dual == pytest.approx(optimum, rel=1e-6)

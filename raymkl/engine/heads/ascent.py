@@ -1,6 +1,6 @@
 """The dual problem of a head, the point where it is, and the sub-problems that move it.
 
-    max_a  dual_value(a) - 1/2 dual_norm(s(a)),    s_m = a' K_m a,    lower <= a <= upper,  sum(a) = 0
+    max_a  sum_i term_i(a_i) - 1/2 dual_norm(s(a)),    s_m = a' K_m a,    lower <= a <= upper,  sum(a) = total
 
 A step takes the variables of a working set to the solution of a concave quadratic problem (`optim.subproblem`), and the weights with them
 as their rule wants it (`optim.weight_rules`).
@@ -8,14 +8,15 @@ as their rule wants it (`optim.weight_rules`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...optim.certificate import certify, intercept_candidates, intercept_from_residuals
-from ...optim.losses import slopes
-from ...optim.subproblem import solve
+from ...optim.losses import Terms, slopes
+from ...optim.subproblem import solve_terms
 from ...optim.weight_rules import WeightRule
 from ..problem import Head
 
@@ -28,6 +29,10 @@ INNER = 0.05
 WHOLE = 1e-3
 # Times that a working set of all rows is solved before the shards hear of it.
 MOST_REPEATS = 12
+# And its rows at most: beyond, a round costs little beside a sub-problem.
+REPEATED_ROWS = 2048
+# Numbers that a stage may multiply all dual variables by, of which the best one is taken.
+STRETCHES = 9
 # Heads with at most this many rows are solved on to this violation, which costs milliseconds.
 POLISH_ROWS = 256
 POLISHED = 1e-9
@@ -63,23 +68,32 @@ class Point:
 
 
 class DualBox:
-    """The linear term and the bounds of the dual variables, in one stage of a head's path.
+    """What the dual variables may be, and the loss's terms of them, in one stage of a head's path.
 
-    bounds_factor : what this stage multiplies the head's bounds by. linear, bounds, lower, upper : (n,). n_active : rows that are not
-    masked. unit : size of the residuals, at least 1.
+    bounds_factor : what this stage multiplies the head's bounds by. terms : of all rows. total : what the dual variables sum to. n_active :
+    rows that are not masked. unit : size of the residuals, at least 1.
     """
 
     def __init__(self, head: Head):
-        self.linear = head.loss.linear(head.targets)
         self.n_active = int(np.sum(head.bounds > 0))
-        self.unit = max(1.0, float(np.abs(self.linear).max()))
         self.enter(head, head.stage)
+        self.unit = max(1.0, float(np.abs(self.terms.linear).max()))
 
     def enter(self, head: Head, stage: int) -> None:
         """Take the bounds of a stage."""
         self.stage, self.bounds_factor = stage, head.path[stage]
-        self.bounds = head.bounds * self.bounds_factor
-        self.lower, self.upper = head.loss.box(head.targets, self.bounds)
+        self.terms = Terms(head.loss, head.targets, head.bounds * self.bounds_factor)
+        self.total = head.total * self.bounds_factor
+
+    @property
+    def lower(self) -> np.ndarray:
+        """(n,) lower end of the box."""
+        return self.terms.lower
+
+    @property
+    def upper(self) -> np.ndarray:
+        """(n,) upper end of the box."""
+        return self.terms.upper
 
 
 class Ascent:
@@ -101,7 +115,7 @@ class Ascent:
     @property
     def dual_value(self) -> float:
         """The part of the dual objective that is not the norm."""
-        return self.head.loss.dual_value(self.point.a, self.head.targets, self.box.bounds)
+        return self.box.terms.value(self.point.a)
 
     @property
     def noise(self) -> np.ndarray:
@@ -135,32 +149,37 @@ class Ascent:
         """Go to the bounds of a stage, and multiply all dual variables by one number; returns it.
 
         This keeps them feasible and costs the shards no kernel value: of the numbers that fit the new box it is the one with the best dual
-        objective `t * value - t^2 / 2 * dual_norm`.
+        objective, `t * value - t^2 / 2 * dual_norm` for terms that are not curved, else the best of a few.
         """
         box, point, value, size = self.box, self.point, self.dual_value, self.head.norm.dual(self.point.s)
         ratio = self.head.path[stage] / box.bounds_factor
         t = min(max(value / size, min(ratio, 1.0)), ratio) if size > 0 else min(ratio, 1.0)
         box.enter(self.head, stage)
+        if box.total:
+            t = ratio
+        elif self.head.loss.is_curved:
+            some = ratio ** (np.arange(STRETCHES) / (STRETCHES - 1))
+            t = float(max(some, key=lambda t: box.terms.value(t * point.a) - 0.5 * t * t * size))
         point.a = np.clip(point.a * t, box.lower, box.upper)  # the very operation of the shards: equal to the last bit
         point.s = point.s * t**2
         return t
 
     # -- steps ----------------------------------------------------------------------------------------------------------
-    # ids : (q,) the working set. linear : (q,) linear term of the dual, corrected by what proofs have shown of f. gradients : (q, R).
+    # ids : (q,) the working set. offsets : (q,) what proofs have shown f to differ by from what the gradients (q, R) say.
 
     def move_held(
-        self, ids: np.ndarray, block: WorkingBlock, linear: np.ndarray, gradients: np.ndarray | None, violation: float
+        self, ids: np.ndarray, block: WorkingBlock, offsets: np.ndarray, gradients: np.ndarray | None, violation: float
     ) -> np.ndarray:
-        """Move the dual variables alone; returns the residuals (q,) after it. gradients : None where they are part of `linear`."""
-        combination, x = self.combination, self.point.a[ids]
-        residual = linear if gradients is None else linear - gradients @ combination
+        """Move the dual variables alone; returns the residuals (q,) after it. gradients : None where offsets are f."""
+        combination, x, terms = self.combination, self.point.a[ids], self.box.terms.of(ids)
+        f = offsets if gradients is None else offsets + gradients @ combination
         Q = block.hessian(combination, None, None)
-        solution = self._solve(ids, Q, residual, max(INNER * violation, 1e-14))
+        solution = self._solve(Q, terms, terms.slope(x) - f, x, max(INNER * violation, 1e-14))
         self.point.a[ids] = solution
-        return residual - Q @ (solution - x)
+        return terms.slope(solution) - f - Q @ (solution - x)
 
     def move(
-        self, ids: np.ndarray, block: WorkingBlock, linear: np.ndarray, gradients: np.ndarray, violation: float, weight_gap: float
+        self, ids: np.ndarray, block: WorkingBlock, offsets: np.ndarray, gradients: np.ndarray, violation: float, weight_gap: float
     ) -> np.ndarray:
         """Move the dual variables, and the weights with them; returns the residuals (q,) after it.
 
@@ -168,32 +187,40 @@ class Ascent:
         weight_gap : the weights' part of the gap in the last certificate.
         """
         whole, repeats = len(ids) == self.box.n_active, self.rule.repeats
+        terms = self.box.terms.of(ids)
         # All rows at once: the answer, if no weights follow it. After them a precise one would have to be found anew.
         precision = WHOLE if whole and not repeats else INNER
-        for repeat in range(MOST_REPEATS if whole and repeats and not block.asks_shards else 1):
+        again = whole and repeats and not block.asks_shards and len(ids) <= REPEATED_ROWS
+        for repeat in range(MOST_REPEATS if again else 1):
             before, tolerance = violation, precision * (min(violation, 1.0) if whole else violation)
-            gradients = gradients + self._move_once(ids, block, linear, gradients, tolerance, weight_gap)
-            residual = linear - gradients @ self.combination
-            violation, gap = self._within(ids, residual)
+            gradients = gradients + self._move_once(ids, block, terms, offsets, gradients, tolerance, weight_gap)
+            residual = terms.slope(self.point.a[ids]) - offsets - gradients @ self.combination
+            violation, gap = self._within(ids, terms, residual)
             near = gap <= 0.5 * self.head.tol and self.box.n_active > POLISH_ROWS
             if near or violation <= POLISHED * self.box.unit or (repeat >= 2 and violation > 0.5 * before):
                 break
         return residual
 
     def _move_once(
-        self, ids: np.ndarray, block: WorkingBlock, linear: np.ndarray, gradients: np.ndarray, tolerance: float, weight_gap: float
+        self,
+        ids: np.ndarray,
+        block: WorkingBlock,
+        terms: Terms,
+        offsets: np.ndarray,
+        gradients: np.ndarray,
+        tolerance: float,
+        weight_gap: float,
     ) -> np.ndarray:
         """The change (q, R) of the working set's gradients by one sub-problem."""
-        rule, point, kink, x = self.rule, self.point, self.head.loss.kink, self.point.a[ids]
+        rule, point, x = self.rule, self.point, self.point.a[ids]
         point.theta = rule.before_step(point.theta, point.s, self.noise)
         combination, response = self.combination, rule.response(point.s, gradients, self.coefficients)
-        residual = linear - gradients @ combination
+        residual = terms.slope(x) - offsets - gradients @ combination
         Q = block.hessian(combination, response, gradients)
-        solution = self._solve(ids, Q, residual, max(tolerance, 1e-14) if np.isfinite(tolerance) else INNER)
+        solution = self._solve(Q, terms, residual, x, max(tolerance, 1e-14) if np.isfinite(tolerance) else INNER)
         delta = solution - x
         change = block.change(delta)
-        gain = float(linear @ delta)
-        exact = (lambda t: gain - kink * float(np.sign(x + t * delta) @ delta)) if kink else gain
+        exact = _gain(terms, x, delta, offsets)
         s1, s2 = 2.0 * (self.coefficients @ (delta @ gradients)), self.coefficients @ (delta @ change)
         t = rule.step_length(exact, point.s, s1, s2)
         point.a[ids] = solution if t == 1.0 else np.clip(x + t * delta, self.box.lower[ids], self.box.upper[ids])
@@ -201,29 +228,52 @@ class Ascent:
         point.theta = rule.after_step(point.theta, point.s, t, weight_gap)
         return t * change
 
-    def _solve(self, ids: np.ndarray, Q: np.ndarray, residual: np.ndarray, tolerance: float) -> np.ndarray:
+    @staticmethod
+    def _solve(Q: np.ndarray, terms: Terms, residual: np.ndarray, x: np.ndarray, tolerance: float) -> np.ndarray:
         """The variables (q,) that solve the sub-problem. Q : (q, q). residual : (q,)."""
-        x, lower, upper = self.point.a[ids], self.box.lower[ids], self.box.upper[ids]
-        return solve(Q, residual, x, lower, upper, tolerance, max_steps=200 * len(ids) + 20_000, kink=self.head.loss.kink)[0]
+        return solve_terms(Q, terms, residual, x, tolerance, max_steps=200 * len(x) + 20_000)
 
-    def _within(self, ids: np.ndarray, residual: np.ndarray) -> tuple[float, float]:
+    def _within(self, ids: np.ndarray, terms: Terms, residual: np.ndarray) -> tuple[float, float]:
         """Violation and relative gap of the problem that consists of the rows of a working set alone. residual : (q,)."""
-        head, point, bounds = self.head, self.point, self.box.bounds[ids]
-        (grow, shrink), may_grow, may_shrink = self._sides(ids, residual)
+        head, point, a = self.head, self.point, self.point.a[ids]
+        (grow, shrink), may_grow, may_shrink = _sides(terms, a, residual)
         violation = grow[may_grow].max(initial=-np.inf) - shrink[may_shrink].min(initial=np.inf)
-        center = intercept_from_residuals((grow, shrink), may_grow, may_shrink, bounds)
-        b = np.array([point.intercept if center is None else center])
-        losses = float(bounds @ head.loss.value(self.box.linear[ids] - residual + b, head.targets[ids]))
-        return max(violation, 0.0), certify(head.norm, point.theta, point.s, self.dual_value, b, np.array([losses])).gap
+        center = intercept_from_residuals((grow, shrink), may_grow, may_shrink, _voices(terms, a))
+        b = point.intercept if center is None else center
+        losses = float(terms.bounds @ terms.losses(terms.slope(a) - residual + b)) + self.box.total * b
+        return max(violation, 0.0), certify(head.norm, point.theta, point.s, self.dual_value, np.array([b]), np.array([losses])).gap
 
     def place_intercepts(self, ids: np.ndarray, residual: np.ndarray, violation: float, middle: float) -> None:
         """Candidates for b around the value that the working set's optimality conditions ask for; `middle` is one of them."""
-        center = intercept_from_residuals(*self._sides(ids, residual), self.box.bounds[ids])
+        terms, a = self.box.terms.of(ids), self.point.a[ids]
+        center = intercept_from_residuals(*_sides(terms, a, residual), _voices(terms, a))
         center = self.point.intercept if center is None else center
         width = min(max(violation, abs(center - self.point.intercept)), 10.0)
         self.point.intercepts = intercept_candidates(center, width, (self.point.intercept, middle))
 
-    def _sides(self, ids: np.ndarray, residual: np.ndarray) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray, np.ndarray]:
-        """Slopes of growing and of shrinking, who may grow, who may shrink: each (q,)."""
-        a = self.point.a[ids]
-        return slopes(residual, a, self.head.loss.kink), a < self.box.upper[ids], a > self.box.lower[ids]
+
+def _sides(terms: Terms, a: np.ndarray, residual: np.ndarray) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray, np.ndarray]:
+    """Slopes of growing and of shrinking, who may grow, who may shrink: each (q,)."""
+    return slopes(residual, a, terms.kink), a < terms.upper, a > terms.lower
+
+
+def _voices(terms: Terms, a: np.ndarray) -> np.ndarray:
+    """(q,) how much every row has to say about b."""
+    relevance = terms.relevance(a)
+    return terms.bounds if relevance is None else terms.bounds * relevance
+
+
+def _gain(terms: Terms, x: np.ndarray, delta: np.ndarray, offsets: np.ndarray) -> float | Callable[[float], float]:
+    """Slope, along a step delta (q,) from x (q,), of the dual objective without the norm, offsets (q,) being a linear part of f: a number
+    where it is the same all the way, else a function of t.
+    """
+    kink = terms.kink
+    if not terms.loss.is_curved:
+        gain = float((terms.linear - offsets) @ delta)
+        return (lambda t: gain - kink * float(np.sign(x + t * delta) @ delta)) if kink else gain
+
+    def slope(t: float) -> float:
+        there = x + t * delta
+        return float((terms.slope(there) - offsets - kink * np.sign(there)) @ delta)
+
+    return slope

@@ -1,6 +1,6 @@
 """The coordinator's side of one head: certificate, working set, sub-problem, weights.
 
-    max_a  dual_value(a) - 1/2 dual_norm(s(a)),    s_m = a' K_m a,    lower <= a <= upper,  sum(a) = 0
+    max_a  sum_i term_i(a_i) - 1/2 dual_norm(s(a)),    s_m = a' K_m a,    lower <= a <= upper,  sum(a) = total
 
 A round brings the gradients of all rows up to date. Then, in this order,
 
@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...optim.certificate import Certificate, certify, certify_held, intercept_candidates
+from ...optim.losses import feasible
 from ...optim.weight_rules import CertifiedPoint, Led, WeightRule, rule_of
 from ..problem import Head
 from .ascent import POLISH_ROWS, POLISHED, STILL, Ascent, DualBox, Point
@@ -201,7 +202,22 @@ class HeadSolver:
         """Intercept and band beyond which rows leave the rounds; None while too much is moving."""
         if not self.head.shrinks or self.certificate is None or self.certificate.gap > SETTLING:
             return None
-        return self.seen.middle, LEAVING * self.violation + NEAR * float(np.abs(self.box.linear).mean())
+        return self.seen.middle, LEAVING * self.violation + NEAR * float(np.abs(self.box.terms.linear).mean())
+
+    def starting_step(self) -> Step:
+        """The dual variables to begin with, brought into the head's box, as a change from zero."""
+        head, terms, total = self.head, self.box.terms, self.box.total
+        begin = head.loss.start(head.targets, terms.bounds, total) if head.start is None else feasible(terms, head.start[0], total)
+        if begin is None:
+            return Step()
+        self.point.a = begin
+        ids = np.flatnonzero(begin)
+        return Step(ids, begin[ids], begin[ids])
+
+    @property
+    def begins_at_zero(self) -> bool:
+        """Whether all rows of a side are alike in the coming round."""
+        return self.rounds == 0 and not self.a.any()
 
     # -- after a round ----------------------------------------------------------------------------------------------
 
@@ -256,6 +272,7 @@ class HeadSolver:
     def _certify(self, losses: np.ndarray, proved: bool) -> None:
         """The certificate of the present point from its losses (B,) at the candidates for b."""
         seen, point = self.seen, self.point
+        losses = losses + self.box.total * point.intercepts
         seen.losses, seen.dual_value = losses, self.ascent.dual_value
         if self.held and not proved:
             certificate = certify_held(float(seen.summary.quadratic[0]), seen.dual_value, point.intercepts, losses)
@@ -344,11 +361,11 @@ class HeadSolver:
             return Step()
         self.rows.ids, self.point.before_step = ids, self.a.copy()
         seen, x = self.seen, self.a[ids]
-        linear, gradients = self.box.linear[ids] - seen.summary.offsets_of(ids), seen.summary.gradients_of(ids)
+        offsets, gradients = seen.summary.offsets_of(ids), seen.summary.gradients_of(ids)
         if self.held:
-            residual = self.ascent.move_held(ids, block, linear, gradients, seen.violation)
+            residual = self.ascent.move_held(ids, block, offsets, gradients, seen.violation)
         else:
-            residual = self.ascent.move(ids, block, linear, gradients, seen.violation, seen.certificate.weight_gap)
+            residual = self.ascent.move(ids, block, offsets, gradients, seen.violation, seen.certificate.weight_gap)
         self.ascent.place_intercepts(ids, residual, seen.violation, seen.middle)
         self.point.before_step = None
         moved = self.a[ids]

@@ -1,4 +1,4 @@
-"""What a head has learned, and points that are brought into its box."""
+"""What a head has learned."""
 
 from __future__ import annotations
 
@@ -34,14 +34,3 @@ def result_of(solver: HeadSolver, factor: np.ndarray, f: np.ndarray | None) -> H
     """What a head has learned in the stage that it is done with. factor : (E,) normalisation. f : decision values of `Head.watch`."""
     (certificate, a, theta), rounds = solver.result()
     return HeadResult(a, theta, certificate.intercept, factor, certificate, rounds, certificate.gap <= solver.head.tol, f)
-
-
-def feasible(a: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
-    """The point a brought into the box and onto sum(a) = 0 by shrinking the heavier side."""
-    a = np.clip(a, lower, upper)
-    positive, negative = a[a > 0].sum(), -a[a < 0].sum()
-    if positive > negative:
-        a = np.where(a > 0, a * (negative / positive), a)
-    elif negative > positive:
-        a = np.where(a < 0, a * (positive / negative), a)
-    return a

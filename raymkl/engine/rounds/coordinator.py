@@ -25,7 +25,7 @@ from ..faults.policy import FailurePolicy
 from ..faults.recovery import NO_IDS, bring_up_to_date, restore
 from ..heads.head import HeadSolver
 from ..heads.leader import Leader
-from ..heads.result import HeadResult, feasible, result_of
+from ..heads.result import HeadResult, result_of
 from ..heads.state import NARROW_PATIENCE, PATIENCE
 from ..heads.summary import HeadSummary, Step
 from ..plan import plan_of
@@ -236,10 +236,8 @@ class Coordinator:
             patience = NARROW_PATIENCE if steady else PATIENCE
             plan = self.shared.plan
             self.solvers[h] = HeadSolver(head, coefficients, plan.working_set, plan.new, factors[k] * error[k], patience)
-            self.factors[h], self.diagonals[h], self.steps[h] = factors[k], diagonal[k], Step()
+            self.factors[h], self.diagonals[h], self.steps[h] = factors[k], diagonal[k], self.solvers[h].starting_step()
             self.results.setdefault(h, [])
-            if head.start is not None:
-                self.steps[h] = self._starting_step(self.solvers[h])
             if head.group is not None:
                 groups.setdefault(head.group, []).append(h)
         for members in groups.values():
@@ -254,13 +252,6 @@ class Coordinator:
         light = all(statistic in self.shared.problem.light for statistic in self.shared.statistics)
         alone = head.group is None and not head.every_row and h not in self.peek
         return light and alone and not self.shared.accurate and self.shared.problem.n_rows > self.shared.plan.working_set
-
-    @staticmethod
-    def _starting_step(solver: HeadSolver) -> Step:
-        """The given dual variables, brought into the head's box, as a change from zero."""
-        solver.a = feasible(solver.head.start[0], solver.lower, solver.upper)
-        ids = np.flatnonzero(solver.a)
-        return Step(ids, solver.a[ids], solver.a[ids])
 
     def _settle(self, ready: list[int]) -> None:
         """Look once more, in full precision, at heads that believe they are done; they are, or go on."""
@@ -404,9 +395,10 @@ class Coordinator:
                     values=step.values,
                     combination=solver.combination,
                     intercepts=solver.intercepts,
+                    intercept=solver.intercept,
                     watch=solver.working_set,
                     count=self._violators_wanted(solver),
-                    spaced=solver.rounds == 0 and solver.head.start is None,
+                    spaced=solver.begins_at_zero,
                     bounds_factor=solver.bounds_factor,
                     stretch=solver.stretch,
                     leave=solver.leave,

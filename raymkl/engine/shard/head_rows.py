@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...optim.losses import slopes
+from ...optim.losses import Terms, slopes
 from ..problem import Head
 
 # Rows leave only if no more than this part of them stays: making smaller arrays costs something, too.
@@ -22,7 +22,8 @@ WORTH_LEAVING = 0.85
 class HeadRows:
     """State of a head.
 
-    a : (n,) dual variables. box : see `Box`. rows : (m,) sorted numbers of the rows at work, or None for all. G : per family (m, R), or
+    a : (n,) dual variables. terms : of the loss, in the stage whose bounds are multiplied by `bounds_factor`.
+    rows : (m,) sorted numbers of the rows at work, or None for all. G : per family (m, R), or
     None while weights are held. offset : (m,) what f differs by from the sums over G, where a proof has shown it, else None; f itself while
     weights are held. f : (n,) of the last proof, or None.
     """
@@ -30,7 +31,7 @@ class HeadRows:
     def __init__(self, head: Head, first: int, n: int, ranks: list[int]):
         self.head, self.own, self.ranks = head, slice(first, first + n), ranks
         self.a = np.zeros(n)
-        self.box = Box(head, self.own, 1.0)
+        self.enter(1.0)
         self.f: np.ndarray | None = None
         self.work_on(None)
 
@@ -73,23 +74,40 @@ class HeadRows:
         """Numbers of the rows at the given places."""
         return places if self.rows is None else self.rows[places]
 
+    def enter(self, bounds_factor: float) -> None:
+        """Take the bounds of a stage."""
+        head, own, self.bounds_factor = self.head, self.own, bounds_factor
+        self.terms = Terms(head.loss, head.targets[own], head.bounds[own] * bounds_factor)
+
     def take_over(self, bounds_factor: float, a: np.ndarray) -> None:
         """The stage and the dual variables (n,) that a lost shard had."""
-        self.box, self.a = Box(self.head, self.own, bounds_factor), np.array(a)
+        self.enter(bounds_factor)
+        self.a = np.array(a)
 
     def restage(self, bounds_factor: float, stretch: float) -> None:
         """The next stage of a head's path: other bounds, all dual variables (and with them the sums) multiplied."""
-        if bounds_factor != self.box.bounds_factor:
-            self.box = Box(self.head, self.own, bounds_factor)
+        if bounds_factor != self.bounds_factor:
+            self.enter(bounds_factor)
         if stretch != 1.0:
-            self.a = np.clip(self.a * stretch, self.box.lower, self.box.upper)
+            self.a = np.clip(self.a * stretch, self.terms.lower, self.terms.upper)
             for G in self.G or []:
                 G *= stretch
             self.offset = None if self.offset is None else self.offset * stretch
 
+    def residuals(self, f: np.ndarray, intercept: float) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray, np.ndarray]:
+        """Slopes of growing and of shrinking, lower and upper ends: each (m,) of the rows at work.
+
+        f : (m,). intercept : about where the slopes are to meet; rows that have little to say are reported nearer to it than they are.
+        """
+        terms, a = self.terms, self.of(self.a)
+        residual, relevance = self.of(terms.slope(self.a)) - f, terms.relevance(self.a)
+        if relevance is not None:
+            residual = intercept + (residual - intercept) * self.of(relevance)
+        return slopes(residual, a, terms.kink), self.of(terms.lower), self.of(terms.upper)
+
     def losses(self, f: np.ndarray, intercepts: np.ndarray, every_row: bool = False) -> np.ndarray:
         """(B,) weighted loss at each candidate for the intercept. f : (m,) of the rows at work, or (n,) of every row."""
-        targets, bounds = (values if every_row else self.of(values) for values in (self.box.targets, self.box.bounds))
+        targets, bounds = (values if every_row else self.of(values) for values in (self.terms.targets, self.terms.bounds))
         active = bounds > 0
         f, targets, bounds = f[active], targets[active], bounds[active]
         # Losses are convex and not negative: a row that loses nothing at the smallest and the largest candidate loses nothing in between.
@@ -103,17 +121,8 @@ class HeadRows:
 
         f : (m,) of the rows at work, or (n,) of every row.
         """
-        box = (self.box.linear, self.a, self.box.lower, self.box.upper)
-        linear, a, lower, upper = box if every_row else map(self.of, box)
-        grow, shrink = slopes(linear - f - intercept, a, self.head.loss.kink)
+        terms = self.terms
+        box = (terms.slope(self.a), self.a, terms.lower, terms.upper)
+        slope, a, lower, upper = box if every_row else map(self.of, box)
+        grow, shrink = slopes(slope - f - intercept, a, self.head.loss.kink)
         return np.maximum(np.where(a < upper, grow, -np.inf), np.where(a > lower, -shrink, -np.inf))
-
-
-class Box:
-    """Own part (n,) of a head's box, linear term, targets and bounds, in one stage of its path."""
-
-    def __init__(self, head: Head, own: slice, bounds_factor: float):
-        self.bounds_factor = bounds_factor
-        self.targets, self.bounds = head.targets[own], head.bounds[own] * bounds_factor
-        self.lower, self.upper = head.loss.box(self.targets, self.bounds)
-        self.linear = head.loss.linear(self.targets)

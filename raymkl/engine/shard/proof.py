@@ -203,7 +203,7 @@ class _Point:
         first order and weighted as they are in the gap. At the optimum both cancel.
         """
         state, b = self.shard.heads[self.part.head], self.part.intercept
-        loss, targets, bounds = state.head.loss, state.box.targets, state.box.bounds
+        loss, targets, bounds = state.head.loss, state.terms.targets, state.terms.bounds
         matters = np.flatnonzero((bounds > 0) & ((state.a != 0) | (loss.value(state.f + b, targets) > 0)))
         if len(matters) == 0:
             return 0.0, 0.0

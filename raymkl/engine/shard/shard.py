@@ -24,7 +24,6 @@ from ...data.views import is_sparse
 from ...kernels.pairs.basis import Basis, StackBasis
 from ...kernels.pairs.families import NO_GATE
 from ...kernels.pairs.statistics import Matrices, SquaredDistance
-from ...optim.losses import slopes
 from ...optim.working_set import evenly_spaced, violators
 from ..problem import Head, HeadReply, HeadRequest, Problem, RoundReply, RoundRequest
 from ..resources import free_memory, this_node, usable_cpus
@@ -305,7 +304,7 @@ class Shard:
 
     def _reply(self, part: HeadRequest) -> HeadReply:
         state = self.heads[part.head]
-        a, box = state.of(state.a), state.box
+        a = state.of(state.a)
         f_values, quadratic = self.sums(state, part.combination)
         losses = state.losses(f_values, part.intercepts)
         if part.leave is not None:  # before rows are reported: only those that stay may be moved
@@ -313,8 +312,7 @@ class Shard:
             stays = (a != 0) | (state.reach(f_values, level) > -band)
             if state.shrink(stays):
                 a, f_values = a[stays], f_values[stays]
-        residual = slopes(state.of(box.linear) - f_values, a, state.head.loss.kink)
-        lower, upper = state.of(box.lower), state.of(box.upper)
+        residual, lower, upper = state.residuals(f_values, part.intercept)
         if part.spaced:  # this shard's share, or all rows would come from the first shard: they are alike
             chosen = evenly_spaced(a, lower, upper, -(-part.count * self.n // self.problem.n_rows))
         else:

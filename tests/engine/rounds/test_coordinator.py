@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raymkl.engine.heads.result import feasible
+from raymkl.optim.losses import Hinge, OneClass, Terms, feasible
 from raymkl.engine.rounds.caches import ColumnCache, RowStore
 from raymkl.engine.run import WORTH_A_CLUSTER, choose_engine
 
@@ -109,10 +109,9 @@ def test_feasible_points(seed):
     rng = np.random.default_rng(seed)
     n = int(rng.integers(2, 30))
     y, bounds = rng.choice([-1.0, 1.0], n), rng.uniform(0, 2, n) * (rng.random(n) < 0.8)
-    lower, upper = np.minimum(0, y * bounds), np.maximum(0, y * bounds)
-    a = rng.normal(size=n) * 2
-    point = feasible(a, lower, upper)
-    assert np.all(point >= lower) and np.all(point <= upper)
+    terms, a = Terms(Hinge(), y, bounds), rng.normal(size=n) * 2
+    point = feasible(terms, a)
+    assert np.all(point >= terms.lower) and np.all(point <= terms.upper)
     assert abs(point.sum()) <= 1e-12 * n * 2
     # Variables only shrink: a row that was at zero stays there.
     assert np.all(np.abs(point) <= np.abs(a) + 1e-15)
@@ -120,11 +119,11 @@ def test_feasible_points(seed):
 
 def test_a_feasible_point_stays():
     a = np.array([0.5, -0.25, -0.25, 0.0])
-    np.testing.assert_array_equal(feasible(a, np.array([0.0, -1, -1, -1]), np.array([1.0, 0, 0, 0])), a)
+    np.testing.assert_array_equal(feasible(Terms(Hinge(), np.array([1.0, -1, -1, -1]), np.ones(4)), a), a)
 
 
 def test_one_sided_points_become_zero():
-    np.testing.assert_array_equal(feasible(np.array([1.0, 2.0]), np.zeros(2), np.ones(2)), [0.0, 0.0])
+    np.testing.assert_array_equal(feasible(Terms(Hinge(), np.ones(2), np.ones(2)), np.array([1.0, 2.0])), [0.0, 0.0])
 
 
 def test_engines():

@@ -84,7 +84,7 @@ def test_reach_is_the_rate_at_which_the_dual_would_grow(seed, b, regression):
     rng = np.random.default_rng(seed)
     head = head_of(Y, np.where(np.arange(N) % 7 == 0, 0.0, 1.5), loss=EpsilonInsensitive(0.3) if regression else None)
     state, f = rows_of(head), rng.normal(size=200)
-    lower, upper = state.box.lower, state.box.upper
+    lower, upper = state.terms.lower, state.terms.upper
     state.a = np.where(rng.uniform(size=200) < 0.5, np.clip(rng.normal(size=200), lower, upper), np.clip(0.0, lower, upper))
     found = state.reach(f, b, every_row=True)
     t = 1e-7

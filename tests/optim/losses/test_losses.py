@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from raymkl.optim.losses import LOSSES, EpsilonInsensitive, Hinge, Loss, slopes
+from raymkl.optim.losses import CLASSIFICATION, REGRESSION, EpsilonInsensitive, Hinge, Loss, Terms, slopes
 
 GRID = np.linspace(-50, 50, 100_001)  # step 1e-3, so the kink of the hinge at f = +-1 is on it
 
@@ -45,7 +45,7 @@ def test_hinge_conjugate_is_infinite_outside_the_box(y, share):
     # The definition agrees: the maximum keeps growing with the range of f.
     ranges = [conjugate_on_grid(loss, a, y, bound, GRID * scale) for scale in (1e6, 1e8, 1e10)]
     assert ranges[0] < ranges[1] < ranges[2] and ranges[2] > 1e3
-    assert loss.dual_value(np.array([a]), np.array([y]), np.array([bound])) == -np.inf
+    assert Terms(loss, np.array([y]), np.array([bound])).value(np.array([a])) == -np.inf
 
 
 @pytest.mark.parametrize("excess", [-1e-12, 1 + 1e-12])
@@ -71,7 +71,7 @@ def test_hinge_dual_value_is_the_linear_term_and_the_sum_of_alpha():
     y, bounds = rng.choice([-1.0, 1.0], 40), rng.uniform(0.1, 5, 40)
     alpha = rng.uniform(0, 1, 40) * bounds
     a = y * alpha
-    assert Hinge().dual_value(a, y, bounds) == pytest.approx(alpha.sum(), rel=1e-12)
+    assert Terms(Hinge(), y, bounds).value(a) == pytest.approx(alpha.sum(), rel=1e-12)
     assert Hinge().linear(y) @ a == pytest.approx(alpha.sum(), rel=1e-12)
 
 
@@ -89,7 +89,7 @@ def test_bound_zero_masks_a_row(y):
     assert lower[1] == upper[1] == 0.0
     a = np.array([1.5, 0.0, -1.5])
     assert loss.conjugate(a, targets, bounds)[1] == 0.0
-    assert loss.dual_value(a, targets, bounds) == pytest.approx(loss.dual_value(a[[0, 2]], targets[[0, 2]], bounds[[0, 2]]))
+    assert Terms(loss, targets, bounds).value(a) == pytest.approx(Terms(loss, targets[[0, 2]], bounds[[0, 2]]).value(a[[0, 2]]))
     assert np.isposinf(loss.conjugate(np.array([1.5, 1e-6 * y, -1.5]), targets, bounds)[1])
 
 
@@ -103,12 +103,12 @@ def test_weak_duality_of_one_row():
 
 
 def test_losses_are_registered_under_their_names():
-    assert LOSSES and all(cls().name == name for name, cls in LOSSES.items())
+    assert all(cls().name == name for losses in (CLASSIFICATION, REGRESSION) for name, cls in losses.items())
 
 
-@pytest.mark.parametrize("call", ["value", "box", "linear", "conjugate"])
+@pytest.mark.parametrize("call", ["value", "box", "conjugate"])
 def test_base_loss_says_what_is_missing(call):
-    arguments = [np.zeros(1)] * {"value": 2, "box": 2, "linear": 1, "conjugate": 3}[call]
+    arguments = [np.zeros(1)] * {"value": 2, "box": 2, "conjugate": 3}[call]
     with pytest.raises(TypeError, match="Loss has no"):
         getattr(Loss(), call)(*arguments)
 
@@ -144,7 +144,7 @@ def test_epsilon_insensitive_dual_is_its_linear_part_less_the_kink():
     rng = np.random.default_rng(2)
     y, a, bounds = rng.normal(size=30), rng.uniform(-1, 1, 30), np.ones(30)
     loss = EpsilonInsensitive(0.25)
-    assert loss.dual_value(a, y, bounds) == pytest.approx(loss.linear(y) @ a - loss.kink * np.abs(a).sum())
+    assert Terms(loss, y, bounds).value(a) == pytest.approx(loss.linear(y) @ a - loss.kink * np.abs(a).sum())
     assert Hinge().kink == 0
 
 

@@ -1,0 +1,197 @@
+"""Novelty detection with lp-norm multiple kernel learning."""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, OutlierMixin
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+
+from ..engine import Head, RayParams
+from ..optim.losses import OneClass
+from ..optim.norms import LpNorm
+from .base import BaseMKL
+
+
+class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
+    """The region that most examples lie in, under a learned combination of kernels.
+
+        min_{w,b}  1/2 ||w||_{2,p}^2 + sum_i c_i max(0, -f(x_i)) + nu sum_i c_i b,    f(x) = sum_m <w_m, phi_m(x)> + b,   c_i = sample_weight_i
+
+    solved to a certified relative duality gap; the one-class support vector machine over many kernels. f is positive inside the region and
+    negative outside. At most the part `nu` of the training examples (by weight) lie outside, at least that part are support vectors.
+
+    Parameters
+    ----------
+    kernels : list of kernels, "precomputed", or None
+        As for `MKLClassifier`.
+    nu : float in (0, 1]
+        See above.
+    p, solver, theta_step, normalize, tol, engine, ray_params, max_iter, warm_start, dtype, exact, random_state, verbose
+        As for `MKLClassifier`.
+
+    Attributes
+    ----------
+    kernel_weights_ : (M,). support_ : (n_support,) training rows outside the region or on its boundary.
+    dual_coef_ : (1, n_support) dual variables; they sum to nu times the weight of all rows. intercept_ : (1,).
+    offset_ : float, `-intercept_`: decision_function = score_samples - offset_.
+    duality_gap_, primal_objective_, dual_objective_ : float. n_iter_, converged_, history_, kernels_, n_features_in_,
+        engine_used_, expansion_ : as for `MKLClassifier`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from raymkl import MKLOneClass, kernels
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> model = MKLOneClass(kernels=kernels.rbf([0.1, 1.0]), nu=0.1, engine="local").fit(X)
+    >>> model.predict([[0.0, 0.0], [5.0, 5.0]])
+    array([ 1, -1])
+
+    References
+    ----------
+    Schoelkopf, Platt, Shawe-Taylor, Smola, Williamson: Estimating the support of a high-dimensional distribution. Neural Computation 13,
+    2001.
+    """
+
+    # Not a parameter here: a factor of all c_i is one of f, too.
+    C = 1.0
+
+    def __init__(
+        self,
+        kernels: Any = None,
+        nu: float = 0.5,
+        p: float = 4 / 3,
+        solver: str = "chunking",
+        theta_step: str = "auto",
+        normalize: str | None = None,
+        tol: float = 1e-3,
+        engine: str = "auto",
+        ray_params: RayParams | None = None,
+        max_iter: int = 10_000,
+        warm_start: bool = False,
+        dtype: str = "auto",
+        exact: bool = False,
+        random_state: Any = None,
+        verbose: int = 0,
+    ):
+        self.kernels = kernels
+        self.nu = nu
+        self.p = p
+        self.solver = solver
+        self.theta_step = theta_step
+        self.normalize = normalize
+        self.tol = tol
+        self.engine = engine
+        self.ray_params = ray_params
+        self.max_iter = max_iter
+        self.warm_start = warm_start
+        self.dtype = dtype
+        self.exact = exact
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _check_params(self) -> None:
+        super()._check_params()
+        if not (isinstance(self.nu, Real) and not isinstance(self.nu, bool) and 0 < self.nu <= 1):
+            raise ValueError(f"nu must be a number in (0, 1], got {self.nu!r}")
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> MKLOneClass:
+        """Learn from n examples: X (any container), sample_weight (n,) or None. y is not used.
+
+        X may be a path (Parquet file or directory, Arrow IPC file) or a `ray.data.Dataset`.
+        """
+        self._check_params()
+        X, _ = self._open(X, y)
+        X, rows, kernels = self._read(X, reset=True)
+        n = next(iter(rows.values())).shape[0]
+        weights = self._row_weights(sample_weight, n)
+        start = self._start(n, len(kernels))
+        self.kernels_ = kernels
+        head = self._head(weights)
+        head.start = start
+        self._train(rows, kernels, [head])
+        self.offset_ = -float(self.intercept_[0])
+        return self
+
+    @staticmethod
+    def _row_weights(sample_weight: Any, n: int) -> np.ndarray:
+        weights = _check_sample_weight(sample_weight, np.empty((n, 1)), dtype=np.float64, ensure_non_negative=True)
+        if not np.any(weights > 0):
+            raise ValueError("sample_weight is zero for every row; some example must count")
+        return weights
+
+    def _head(self, bounds: np.ndarray) -> Head:
+        return Head(
+            targets=np.ones(len(bounds)),
+            bounds=bounds,
+            loss=OneClass(),
+            norm=LpNorm(float(self.p)),
+            tol=self.tol,
+            solver=self.solver,
+            theta_step=self.theta_step,
+            normalize=self.normalize,
+            max_rounds=self.max_iter,
+            total=float(self.nu) * float(bounds.sum()),
+        )
+
+    _can_fold = True
+    _head_params = frozenset({"nu", "p", "solver", "theta_step", "tol", "max_iter"})
+
+    def _fold(self, y: np.ndarray | None, sample_weight: np.ndarray | None, train: np.ndarray) -> tuple[list[Head], Any]:
+        """Head of one fold (other rows are masked), and what turns its decision values into an estimator to score."""
+        n = len(y)
+        bounds = np.zeros(n)
+        bounds[train] = self._row_weights(None if sample_weight is None else sample_weight[train], len(train))
+        return [self._head(bounds)], HeldOutOneClass()
+
+    def _start(self, n: int, n_kernels: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """Solution of the last fit to continue from, if it fits."""
+        if not self.warm_start or not hasattr(self, "dual_coef_") or self.expansion_.n_train != n or len(self.kernel_weights_) != n_kernels:
+            return None
+        a = np.zeros(n)
+        a[self.support_] = self.dual_coef_[0]
+        return a, LpNorm(float(self.p)).project(self.kernel_weights_) if self.p <= 2 else self.kernel_weights_
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """f(x), (n,): positive inside the region, negative outside."""
+        check_is_fitted(self, "dual_coef_")
+        return self._decision(X)[:, 0]
+
+    def score_samples(self, X: Any) -> np.ndarray:
+        """f(x) without its intercept, (n,): the larger, the more usual."""
+        return self.decision_function(X) + self.offset_
+
+    def predict(self, X: Any) -> np.ndarray:
+        """+1 inside the region and -1 outside, (n,)."""
+        return np.where(self.decision_function(X) >= 0, 1, -1)
+
+
+class HeldOutOneClass(OutlierMixin, BaseEstimator):
+    """Decision values of one set of rows in the clothes of a fitted detector, for scikit-learn's scorers.
+
+    values : (n,) decision values of the rows that `predict` and `decision_function` are asked for.
+    """
+
+    def __init__(self, values: Any = None):
+        self.values = values
+
+    def with_values(self, parts: list[np.ndarray]) -> HeldOutOneClass:
+        """A copy that answers with the decision values of the one head."""
+        return HeldOutOneClass(parts[0])
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self.values is not None
+
+    def fit(self, X: Any, y: Any = None) -> HeldOutOneClass:
+        """Nothing to learn."""
+        return self
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """The stored values; X must be the rows they belong to."""
+        return self.values
+
+    def predict(self, X: Any) -> np.ndarray:
+        """+1 or -1, (n,)."""
+        return np.where(self.values >= 0, 1, -1)
