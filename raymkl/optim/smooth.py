@@ -14,10 +14,10 @@ from scipy.linalg import lapack
 
 from .losses import Terms, keeping_sum
 
-# Working sets with at most this many rows are solved to the tolerance; of larger ones a Cholesky factorisation costs so much that weights
-# and gradients answer after every step.
-SOLVED_ROWS = 768
+# Steps at most, and for working sets with more rows than this, of which a Cholesky factorisation takes longer than a round.
 MOST_STEPS = 40
+LARGE_STEPS = 8
+LARGE_ROWS = 1024
 # Of a step along the path, at most this often the half is tried, until it gains at least this part of what its beginning promises.
 HALVES = 30
 WORTH = 1e-3
@@ -26,14 +26,15 @@ WORTH = 1e-3
 def newton(Q: np.ndarray, terms: Terms, residual: np.ndarray, x: np.ndarray, tolerance: float) -> np.ndarray:
     """New variables (q,) of the problem above.
 
-    Q : (q, q). residual : (q,) slope(x) - f at x. tolerance : of the residuals' spread, where rows that have little to say count less.
+    Q : (q, q). residual : (q,) slope(x) - f at x. tolerance : of what `Terms.residual` differs by between rows.
     """
     f, point = terms.slope(x) - residual, np.array(x, float)
     moved, gradient = np.zeros(len(x)), np.array(residual, float)  # Q (point - x), and the gradient at the point
-    for _ in range(MOST_STEPS if len(x) <= SOLVED_ROWS else 1):
-        if _spread(gradient, terms.relevance(point)) <= tolerance:
-            break
+    for _ in range(MOST_STEPS if len(x) <= LARGE_ROWS else LARGE_STEPS):
         curvature = terms.curvature(point)
+        level = float(np.average(gradient, weights=1.0 / curvature))
+        if np.ptp(terms.residual(point, f + moved, level)) <= tolerance:
+            break
         direction = _direction(Q, curvature, gradient)
         if direction is None:
             break
@@ -45,14 +46,6 @@ def newton(Q: np.ndarray, terms: Terms, residual: np.ndarray, x: np.ndarray, tol
         point, moved = point + length * step, moved + length * change
         gradient = terms.slope(point) - f - moved
     return point
-
-
-def _spread(gradient: np.ndarray, relevance: np.ndarray | None) -> float:
-    """By how much the residuals differ, rows counting by how much they have to say."""
-    if relevance is None:
-        return float(np.ptp(gradient))
-    middle = float(np.average(gradient, weights=relevance))
-    return float(np.ptp((gradient - middle) * relevance))
 
 
 def _direction(Q: np.ndarray, curvature: np.ndarray, gradient: np.ndarray) -> np.ndarray | None:

@@ -238,7 +238,7 @@ class Ascent:
         head, point, a = self.head, self.point, self.point.a[ids]
         (grow, shrink), may_grow, may_shrink = _sides(terms, a, residual)
         violation = grow[may_grow].max(initial=-np.inf) - shrink[may_shrink].min(initial=np.inf)
-        center = intercept_from_residuals((grow, shrink), may_grow, may_shrink, _voices(terms, a))
+        center = intercept_from_residuals((grow, shrink), may_grow, may_shrink, terms.voices(a))
         b = point.intercept if center is None else center
         losses = float(terms.bounds @ terms.losses(terms.slope(a) - residual + b)) + self.box.total * b
         return max(violation, 0.0), certify(head.norm, point.theta, point.s, self.dual_value, np.array([b]), np.array([losses])).gap
@@ -246,7 +246,7 @@ class Ascent:
     def place_intercepts(self, ids: np.ndarray, residual: np.ndarray, violation: float, middle: float) -> None:
         """Candidates for b around the value that the working set's optimality conditions ask for; `middle` is one of them."""
         terms, a = self.box.terms.of(ids), self.point.a[ids]
-        center = intercept_from_residuals(*_sides(terms, a, residual), _voices(terms, a))
+        center = intercept_from_residuals(*_sides(terms, a, residual), terms.voices(a))
         center = self.point.intercept if center is None else center
         width = min(max(violation, abs(center - self.point.intercept)), 10.0)
         self.point.intercepts = intercept_candidates(center, width, (self.point.intercept, middle))
@@ -255,12 +255,6 @@ class Ascent:
 def _sides(terms: Terms, a: np.ndarray, residual: np.ndarray) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray, np.ndarray]:
     """Slopes of growing and of shrinking, who may grow, who may shrink: each (q,)."""
     return slopes(residual, a, terms.kink), a < terms.upper, a > terms.lower
-
-
-def _voices(terms: Terms, a: np.ndarray) -> np.ndarray:
-    """(q,) how much every row has to say about b."""
-    relevance = terms.relevance(a)
-    return terms.bounds if relevance is None else terms.bounds * relevance
 
 
 def _gain(terms: Terms, x: np.ndarray, delta: np.ndarray, offsets: np.ndarray) -> float | Callable[[float], float]:

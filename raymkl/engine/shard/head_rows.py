@@ -97,13 +97,10 @@ class HeadRows:
     def residuals(self, f: np.ndarray, intercept: float) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray, np.ndarray]:
         """Slopes of growing and of shrinking, lower and upper ends: each (m,) of the rows at work.
 
-        f : (m,). intercept : about where the slopes are to meet; rows that have little to say are reported nearer to it than they are.
+        f : (m,). intercept : about where the slopes are to meet.
         """
-        terms, a = self.terms, self.of(self.a)
-        residual, relevance = self.of(terms.slope(self.a)) - f, terms.relevance(self.a)
-        if relevance is not None:
-            residual = intercept + (residual - intercept) * self.of(relevance)
-        return slopes(residual, a, terms.kink), self.of(terms.lower), self.of(terms.upper)
+        terms, a = self.terms if self.rows is None else self.terms.of(self.rows), self.of(self.a)
+        return slopes(terms.residual(a, f, intercept), a, terms.kink), terms.lower, terms.upper
 
     def losses(self, f: np.ndarray, intercepts: np.ndarray, every_row: bool = False) -> np.ndarray:
         """(B,) weighted loss at each candidate for the intercept. f : (m,) of the rows at work, or (n,) of every row."""

@@ -62,11 +62,9 @@ class Loss:
         """Dual variables (n,) of smooth terms with a given slope u (n,)."""
         raise TypeError(f"{type(self).__name__} is not smooth")
 
-    def relevance(self, a: np.ndarray, targets: np.ndarray, bounds: np.ndarray) -> np.ndarray | None:
-        """How much every row has to say (n,), in (0, 1], or None where all have the same: a dual variable whose term is curved sharply
-        hardly moves, however far its slope is from where it should be.
-        """
-        return None
+    def least_curvature(self, bounds: np.ndarray) -> np.ndarray:
+        """The smallest curvature (n,) that the smooth terms have anywhere."""
+        return reciprocal(bounds)
 
     def conjugate(self, a: np.ndarray, targets: np.ndarray, bounds: np.ndarray) -> np.ndarray:
         """bound_i * conj(-a_i / bound_i), elementwise: minus the term; infinite outside the box."""
@@ -120,9 +118,19 @@ class Terms:
         """Dual variables (n,) of smooth terms with a given slope u (n,)."""
         return self.loss.at_slope(u, self.targets, self.bounds)
 
-    def relevance(self, a: np.ndarray) -> np.ndarray | None:
-        """How much every row has to say (n,), in (0, 1], or None where all have the same."""
-        return self.loss.relevance(a, self.targets, self.bounds)
+    def residual(self, a: np.ndarray, f: np.ndarray, intercept: float) -> np.ndarray:
+        """Derivative (n,) of the dual objective, without the kink; equal for all rows at the optimum, minus the intercept there.
+
+        Of smooth terms it is the way that is left to go, from a to the dual variable that belongs to f + intercept, in the same units: a
+        variable near the end of its box has a slope far away from where it should be, and hardly a way to go.
+        """
+        if not self.loss.is_smooth:
+            return self.slope(a) - f
+        return intercept + (self.at_slope(f + intercept) - a) * self.loss.least_curvature(self.bounds)
+
+    def voices(self, a: np.ndarray) -> np.ndarray:
+        """(n,) how much every row has to say about b: bounds, so that merging equal rows changes nothing, or what moves by a change of b."""
+        return 1.0 / np.maximum(self.curvature(a), 1e-300) if self.loss.is_smooth else self.bounds
 
     def value(self, a: np.ndarray) -> float:
         """Sum of all terms: the part of the dual objective that is not the norm."""

@@ -45,7 +45,8 @@ class SquaredHinge(Loss):
 class Logistic(Loss):
     """loss(f, y) = log(1 + exp(-y f)),    term = c (h(alpha/c) + h(1 - alpha/c)),  h(r) = -r log r,    0 <= alpha <= c.
 
-    The slope of a term is the log odds y log((1 - r) / r) of its share r = alpha / c, infinite at both ends.
+    The slope of a term is the log odds y log((1 - r) / r) of its share r = alpha / c, infinite at both ends. Rows that no working set has
+    met yet have a share of zero; those that one has met never have again.
     """
 
     name = "logistic"
@@ -71,9 +72,8 @@ class Logistic(Loss):
         share = self._share(a, targets, bounds)
         return reciprocal(bounds) / (share * (1.0 - share))
 
-    def relevance(self, a, targets, bounds):
-        share = self._share(a, targets, bounds)
-        return 4.0 * share * (1.0 - share)
+    def least_curvature(self, bounds):
+        return 4.0 * reciprocal(bounds)
 
     def at_slope(self, u, targets, bounds):
         return targets * bounds * np.clip(expit(-targets * u), SMALLEST_SHARE, 1.0 - SMALLEST_SHARE)
@@ -83,10 +83,3 @@ class Logistic(Loss):
         inside = (share >= -1e-9) & (share <= 1.0 + 1e-9) & ((bounds > 0) | (a == 0))
         share = np.clip(share, 0.0, 1.0)
         return np.where(inside, bounds * (xlogy(share, share) + xlogy(1.0 - share, 1.0 - share)), np.inf)
-
-    def start(self, targets, bounds, total):
-        # What is best for kernels that are constant: every row has the share of the other class.
-        positive = float(bounds[targets > 0].sum())
-        negative = float(bounds[targets <= 0].sum())
-        share = np.where(targets > 0, negative, positive) / max(positive + negative, 1e-300)
-        return targets * bounds * np.clip(share, SMALLEST_SHARE, 1.0 - SMALLEST_SHARE)
