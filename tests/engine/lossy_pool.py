@@ -93,5 +93,5 @@ class LossyPool:
             if len(told) != len(pending):
                 continue  # a portion of a warm start, more is to come (or every shard is new and knows all of it)
             for shard in self.shards:
-                np.testing.assert_array_equal(shard.heads[h].a, solver.a[shard.first : shard.first + shard.n])
+                np.testing.assert_array_equal(shard.heads[h].a, solver.a[shard.own.range])
                 assert shard.heads[h].box.bounds_factor == solver.bounds_factor

@@ -29,7 +29,7 @@ RANKS = [2, 1]
 
 
 def rows_of(head=None, first=100, n=200):
-    return HeadRows(head_of(Y) if head is None else head, first, n, RANKS)
+    return HeadRows(head_of(Y) if head is None else head, slice(first, first + n), RANKS)
 
 
 # -- leaving -----------------------------------------------------------------------------------------------------------
