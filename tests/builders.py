@@ -38,9 +38,9 @@ def gated(K, gate_of_entry, gates):
 def opened(shard, heads, capacity=60):
     """Make a shard ready for rounds; returns the (E, R) coefficients of the entries over its functions."""
     largest = shard.prepare({})
-    bounds = [statistic.bound(size * 1.5) for statistic, size in zip(shard.statistics, largest, strict=True)]
+    bounds = [statistic.bound(size * 1.5) for statistic, size in zip(shard.pairs.statistics, largest, strict=True)]
     families = shard.problem.families
-    bases = [family.basis(bounds[shard.family_statistic[f]], shard.problem.exact) for f, family in enumerate(families)]
+    bases = [family.basis(bounds[shard.pairs.of_family[f]], shard.problem.exact) for f, family in enumerate(families)]
     shard.open(bases, capacity)
     shard.add_heads(dict(enumerate(heads)))
     spread = np.zeros((shard.problem.n_entries, sum(basis.rank for basis in bases)))

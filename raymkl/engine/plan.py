@@ -32,7 +32,7 @@ class MemoryPlan:
     """capacity : columns cached per shard. working_set, new : rows per sub-problem, and how many may be new.
 
     bytes_per_column : of the largest shard. expected_peak : bytes of one shard's caches and gradients. heads : how many at a time.
-    budget : bytes that the caches of one shard may take.
+    together : how many must be. budget : bytes that the caches of one shard may take.
     """
 
     capacity: int
@@ -42,6 +42,7 @@ class MemoryPlan:
     expected_peak: int
     heads: int = 1
     budget: int = 0
+    together: int = 1
 
 
 def plan(
@@ -88,12 +89,12 @@ def plan(
         # The coordinator keeps a block of statistics per head.
         size = max(min(size, int(np.sqrt(HEAD_BLOCK_BYTES / (heads * max(item, 4))))), smallest)
     if per_column == 0:
-        return MemoryPlan(n_rows, size, _new(size, n_rows), 0, gradients, heads, total)
+        return MemoryPlan(n_rows, size, _new(size, n_rows), 0, gradients, heads, total, together)
     fixed = gradients + portion
     capacity = int(min(n_rows, max((total - fixed) // per_column, smallest * heads)))
     if capacity < n_rows:
         size = int(min(size, max(capacity // heads, smallest)))
-    return MemoryPlan(capacity, size, _new(size, n_rows), per_column, int(fixed + per_column * capacity), heads, total)
+    return MemoryPlan(capacity, size, _new(size, n_rows), per_column, int(fixed + per_column * capacity), heads, total, together)
 
 
 def plan_of(

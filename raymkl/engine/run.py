@@ -160,4 +160,4 @@ def _train_here(rows, problem, heads, params, report, state, keep) -> Outcome:
             if keep is not None and coordinator.solvers:
                 keep(state_of(coordinator))
             raise
-        return Outcome(coordinator.outcome(heads), coordinator.history)
+        return Outcome(coordinator.outcome(heads), coordinator.journal.history)

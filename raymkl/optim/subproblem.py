@@ -31,9 +31,7 @@ PATIENT_STEPS = 20
 KINKED_BURSTS = 4
 
 
-def solve_terms(
-    Q: np.ndarray, terms: Terms, residual: np.ndarray, x: np.ndarray, tolerance: float, max_steps: int = 100_000
-) -> np.ndarray:
+def solve_terms(Q: np.ndarray, terms: Terms, residual: np.ndarray, x: np.ndarray, tolerance: float, max_steps: int = 100_000) -> np.ndarray:
     """New variables x + d (q,) of the problem of a working set with the terms of any loss.
 
     Q : (q, q), left as it was. residual : (q,) derivative of the dual objective at x, without the kink.

@@ -99,9 +99,9 @@ class _Room:
     def forget(self, heads: list[int]) -> None:
         """Drop heads, trained or not, with all that is known about them."""
         self.coordinator.drop(heads)
-        self.coordinator.peek.difference_update(heads)
+        self.coordinator.peek.wanted.difference_update(heads)
         for h in heads:
-            self.coordinator.results.pop(h, None)
+            self.coordinator.journal.results.pop(h, None)
 
 
 class SearchService:
@@ -178,9 +178,7 @@ class SearchService:
     def active_heads(self) -> int:
         """Heads in training or waiting."""
         with self.changed:
-            # The worker may change both meanwhile, but not while a list is made of them.
-            rooms = list(self.rooms.values())
-            return sum(len(room.coordinator.solvers) + sum(map(len, list(room.coordinator.waiting))) for room in rooms)
+            return sum(room.coordinator.roster.n_heads for room in list(self.rooms.values()))
 
     def close(self) -> None:
         """Stop all work and let go of all shards."""
@@ -270,7 +268,7 @@ class SearchService:
             room.groups += 1
             parties.append((room.coordinator.add(heads), held_out))
         trial.parties = parties
-        room.coordinator.peek.update(trial.heads)
+        room.coordinator.peek.wanted.update(trial.heads)
         with self.changed:
             trial.room = room
             stopped = not self._known(trial)
@@ -310,7 +308,7 @@ class SearchService:
                 room.forget(trial.heads)
             return True
         gaps = {row["head"]: row["gap"] for row in rows}
-        coordinator.history.clear()
+        coordinator.journal.history.clear()
         for trial in mine:
             self._tell(trial, room, gaps)
         return bool(rows)
@@ -322,13 +320,13 @@ class SearchService:
             return
         for h in heads:
             trial.gaps[h] = gaps.get(h, trial.gaps.get(h, np.inf))
-            if coordinator.results.get(h):
-                trial.values[h] = coordinator.results[h][-1].f
-            elif h in coordinator.peeked:
-                trial.values[h] = coordinator.peeked[h]
+            if coordinator.journal.results.get(h):
+                trial.values[h] = coordinator.journal.results[h][-1].f
+            elif h in coordinator.peek.values:
+                trial.values[h] = coordinator.peek.values[h]
         if len(trial.values) < len(heads):
             return
-        done = all(coordinator.results.get(h) for h in heads)
+        done = all(coordinator.journal.results.get(h) for h in heads)
         try:
             scores = [
                 float(room.folds.score(self.scorer, held_out, [trial.values[h] for h in own], fold))
@@ -344,7 +342,7 @@ class SearchService:
             "score": float(np.mean(scores)),
             "score_std": float(np.std(scores)),
             "gap": float(max(trial.gaps.values())),
-            "round": coordinator.round,
+            "round": coordinator.journal.round,
             "done": done,
         }
         if done:

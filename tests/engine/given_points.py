@@ -50,9 +50,9 @@ def standing_at(problem, X, heads, points, shards=1):
 
 def told_nothing_new(coordinator):
     """A round that changes nothing: the heads hear what the shards know of their points."""
-    heads = sorted(coordinator.solvers)
-    for h, summary in zip(heads, coordinator._round(heads, coordinator.steps), strict=True):
-        coordinator.solvers[h].absorb(summary)
+    at_work = coordinator.roster.at_work
+    for head, summary in zip(at_work.values(), coordinator._round(at_work), strict=True):
+        head.solver.absorb(summary)
 
 
 def f_of_all(coordinator, h):

@@ -87,10 +87,11 @@ class LossyPool:
         """After a round every shard has the coordinator's dual variables to the last bit, and the gradients that belong to them."""
         parts = [{part.head: part for part in arguments[0].heads} for _, _, arguments in calls]
         for h in parts[0]:
-            solver, pending = self.coordinator.solvers[h], self.coordinator.steps[h].ids
+            head = self.coordinator.roster.at_work[h]
+            solver, pending = head.solver, head.step.ids
             told = max((part[h].columns for part in parts), key=len)
             if len(told) != len(pending):
                 continue  # a portion of a warm start, more is to come (or every shard is new and knows all of it)
             for shard in self.shards:
-                np.testing.assert_array_equal(shard.heads[h].a, solver.a[shard.first : shard.first + shard.n])
+                np.testing.assert_array_equal(shard.heads[h].a, solver.a[shard.own.range])
                 assert shard.heads[h].bounds_factor == solver.bounds_factor

@@ -81,7 +81,7 @@ def test_trials_share_one_set_of_blocks_and_leave_nothing(services):
     until(lambda: service.active_heads() == 0)
     assert len(service.rooms) == 1
     coordinator = next(iter(service.rooms.values())).coordinator
-    assert not coordinator.results and not coordinator.peek and not coordinator.history
+    assert not coordinator.journal.results and not coordinator.peek.wanted and not coordinator.journal.history
 
 
 @pytest.mark.usefixtures("small_working_sets")
@@ -110,11 +110,11 @@ def test_a_trial_that_nobody_reads_pauses(services):
     until(lambda: service.trials["idle"].room is not None and not service._runnable())
     coordinator = service.trials["idle"].room.coordinator
     assert len(service.trials["idle"].reports) == service_module.UNREAD and coordinator.busy
-    rounds = coordinator.round
+    rounds = coordinator.journal.round
     service.start("read", {"C": 0.1})
     reports_of(service, "read")  # others go on meanwhile
     assert len(service.trials["idle"].reports) == service_module.UNREAD
-    assert coordinator.round > rounds and service.active_heads() > 0
+    assert coordinator.journal.round > rounds and service.active_heads() > 0
     assert reports_of(service, "idle")[-1]["done"]
 
 

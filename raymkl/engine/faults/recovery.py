@@ -15,11 +15,13 @@ import numpy as np
 from ...optim.certificate import Certificate
 from ..heads.result import HeadResult
 from ..problem import Head, RoundRequest
+from ..rounds.proving import proof_request
 from ..rounds.shared import State
 from ..shard.proof import prove
 
 if TYPE_CHECKING:
     from ..rounds.coordinator import Coordinator
+    from ..rounds.journal import Journal
 
 # Columns that are computed again at a time.
 COLUMNS_AT_ONCE = 512
@@ -48,6 +50,7 @@ def bring_up_to_date(coordinator: Coordinator, shard: int) -> set[int]:
         ask("set_gates", shared.problem.gates)
     for work, arguments in crew.kept.values():
         ask("apply", work, *arguments)
+    at_work = coordinator.roster.at_work
     solvers = coordinator.solvers
     ask("add_heads", {h: solver.head for h, solver in solvers.items()})
     ask("resume", {h: (solver.bounds_factor, solver.told) for h, solver in solvers.items()})
@@ -60,24 +63,25 @@ def bring_up_to_date(coordinator: Coordinator, shard: int) -> set[int]:
             ids = used[start : start + at_once]
             values = {h: solver.told[ids] for h, solver in solvers.items() if np.any(solver.told[ids])}
             ask("rebuild", ids, shared.rows_of(ids) if shared.compared else {}, values)
-        corrected = [h for h, solver in solvers.items() if solver.proofs or solver.held]
+        corrected = {h: head for h, head in at_work.items() if head.solver.proofs or head.solver.held}
         if corrected and not shared.accurate:  # what a proof had shown is gone with the lost shard
-            ask("apply", prove, coordinator.proof_request(corrected))
+            ask("apply", prove, proof_request(shared, corrected))
     cached = shared.cache.columns if shared.cached else NO_IDS
     for start in range(0, len(cached), at_once):
         ids = cached[start : start + at_once]
         ask("enter", RoundRequest(0, ids, shared.cache.slots(ids), shared.rows_of(ids)))
-    return {h for h, solver in solvers.items() if len(coordinator.steps[h].ids) or solver.stretch != 1.0}
+    return {h for h, head in at_work.items() if len(head.step.ids) or head.solver.stretch != 1.0}
 
 
 def state_of(coordinator: Coordinator) -> dict:
     """The state of a run between two rounds, as nested dicts of arrays and numbers."""
+    journal = coordinator.journal
     return {
-        "round": coordinator.round,
-        "seconds": coordinator.seconds,
-        "history": coordinator.history,
-        "results": {str(h): [_pack_result(stage) for stage in stages] for h, stages in coordinator.results.items() if stages},
-        "finished": sorted(coordinator.finished),
+        "round": journal.round,
+        "seconds": journal.seconds,
+        "history": journal.history,
+        "results": {str(h): [_pack_result(stage) for stage in stages] for h, stages in journal.results.items() if stages},
+        "finished": sorted(journal.finished),
         "heads": {
             str(h): {"a": solver.a, "theta": solver.theta, "stage": solver.stage, "rounds": solver.rounds}
             for h, solver in coordinator.solvers.items()
@@ -125,18 +129,16 @@ def check_state(state: dict, heads: list[Head], n_entries: int) -> None:
         _unpack_result(stage)
 
 
-def restore(coordinator: Coordinator, heads: list[Head], state: dict) -> set[int]:
-    """Let heads go on where a state left them; returns the numbers of those that are finished."""
-    coordinator.round = state["round"]
-    coordinator.seconds_before = state["seconds"]
-    coordinator.history = list(state["history"])
-    coordinator.results = {int(h): [_unpack_result(stage) for stage in stages] for h, stages in state["results"].items()}
+def restore(journal: Journal, heads: list[Head], state: dict) -> None:
+    """Let a journal, and the heads that are not finished, go on where a state left them."""
+    journal.round, journal.seconds_before = state["round"], state["seconds"]
+    journal.history, journal.finished = list(state["history"]), set(state["finished"])
+    journal.results = {int(h): [_unpack_result(stage) for stage in stages] for h, stages in state["results"].items()}
     for h, found in state["heads"].items():
         head = heads[int(h)]
         head.start, head.stage = (np.array(found["a"]), np.array(found["theta"])), int(found["stage"])
         # A run may have been interrupted between keeping the result of a stage and beginning the next one.
-        coordinator.results[int(h)] = coordinator.results.get(int(h), [])[: head.stage]
-    return set(state["finished"])
+        journal.results[int(h)] = journal.results.get(int(h), [])[: head.stage]
 
 
 def _pack_result(result: HeadResult) -> dict:

@@ -71,7 +71,7 @@ class CoordinatorActor:
             problem, threads = ray.get(request.placement.problem), self._threads(pool)
             with opened(pool, problem, params.memory_per_shard, policy, threads, standing) as coordinator:
                 yield from self._watched(request, coordinator, policy, metrics)
-                last = Outcome(coordinator.outcome(request.heads), coordinator.history, policy.total)
+                last = Outcome(coordinator.outcome(request.heads), coordinator.journal.history, policy.total)
         finally:
             metrics.close()
             self.stopped.discard(request.run)
@@ -92,7 +92,7 @@ class CoordinatorActor:
             if not isinstance(heads, Program) and now - saved >= every:
                 saved = now
                 yield State(state_of(coordinator))
-            if (request.watched and coordinator.round == 1) or now - told >= word_every:
+            if (request.watched and coordinator.journal.round == 1) or now - told >= word_every:
                 told = now
                 yield Rounds(rows)
             if request.run in self.stopped:

@@ -32,7 +32,7 @@ class LocalPool:
             worth = LIGHT_ROWS_PER_THREAD if problem.light else ROWS_PER_THREAD
             num_shards = max(1, min(usable_cpus(), n * (1 + sum(problem.depths.values())) // worth, n))
         self.ranges = split_ranges(n, num_shards)
-        self.shards = [Shard(kept=None if kept is None else kept.setdefault(s, {})) for s in range(len(self.ranges))]
+        self.shards = [Shard(standing=None if kept is None else kept.setdefault(s, {})) for s in range(len(self.ranges))]
         for shard, (first, last) in zip(self.shards, self.ranges, strict=True):
             shard.load(take(rows, slice(first, last)), first, problem)
         self.executor = ThreadPoolExecutor(num_shards - 1) if num_shards > 1 else None

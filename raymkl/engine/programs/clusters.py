@@ -64,11 +64,11 @@ class ClusteredTraining(Program):
         clusters = kernel_k_means(coordinator.crew, kernel, active, self.n_clusters, self.n_init, np.random.default_rng(self.seed))
         tau = tau_of_evenness(clusters.distances[active], self.evenness) if self.tau is None else self.tau
         gates = gates_of(likelihoods(clusters.distances, tau), self.layout, self.base_gates)
-        coordinator.set_gates(gates)
+        coordinator.shared.set_gates(gates)
         numbers = coordinator.add(heads)
         while coordinator.busy:
             yield coordinator.round_once()
-        self.found = Clustered([coordinator.results[h][-1] for h in numbers], clusters, tau, kernel.weights, gates)
+        self.found = Clustered([coordinator.journal.results[h][-1] for h in numbers], clusters, tau, kernel.weights, gates)
 
     def outcome(self) -> Clustered:
         return self.found

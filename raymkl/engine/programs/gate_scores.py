@@ -29,27 +29,28 @@ RANDOM_ROWS = 64
 
 def column_moments(shard: Shard, view: Any) -> tuple[int, np.ndarray, np.ndarray]:
     """Rows, sums and sums of squares of the columns of a view."""
-    array = shard.rows[view]
+    array = shard.own.features[view]
     if sp.issparse(array):
-        return shard.n, np.asarray(array.sum(axis=0), np.float64).ravel(), np.asarray(array.multiply(array).sum(axis=0), np.float64).ravel()
+        sums, squares = array.sum(axis=0), array.multiply(array).sum(axis=0)
+        return shard.own.n, np.asarray(sums, np.float64).ravel(), np.asarray(squares, np.float64).ravel()
     array = np.asarray(array, np.float64)
-    return shard.n, array.sum(axis=0), np.einsum("ij,ij->j", array, array)
+    return shard.own.n, array.sum(axis=0), np.einsum("ij,ij->j", array, array)
 
 
 def vector_products(shard: Shard, view: Any, right: np.ndarray) -> np.ndarray:
     """(own rows, M) rows times right (d, M)."""
-    return np.asarray(shard.rows[view] @ right, np.float64)
+    return np.asarray(shard.own.features[view] @ right, np.float64)
 
 
 def vector_sums(shard: Shard, view: Any, weights: np.ndarray) -> np.ndarray:
     """(d, M) sum over own rows of row times weights (n_total, M)."""
-    return np.asarray(shard.rows[view].T @ weights[shard.first : shard.first + shard.n], np.float64)
+    return np.asarray(shard.own.features[view].T @ weights[shard.own.range], np.float64)
 
 
 def open_gate_kernel(shard: Shard, kernel: CombinedKernel, ids: np.ndarray, rows: dict) -> None:
     """Keep the kernel values of own rows with all rows."""
     columns = kernel.columns(rows, ids)
-    views = {view: shard.rows[view] for view in kernel.views}
+    views = {view: shard.own.features[view] for view in kernel.views}
     shard.scratch["gate kernel"] = columns.values(views)
 
 
@@ -60,7 +61,7 @@ def kept_products(shard: Shard, ids: np.ndarray, weights: np.ndarray) -> np.ndar
 
 def fresh_products(shard: Shard, kernel: CombinedKernel, ids: np.ndarray, rows: dict, weights: np.ndarray) -> np.ndarray:
     """(own rows, M) kernel values with rows ids times weights (k, M), computed block by block."""
-    return kernel.columns(rows, ids).products({view: shard.rows[view] for view in kernel.views}, weights)
+    return kernel.columns(rows, ids).products({view: shard.own.features[view] for view in kernel.views}, weights)
 
 
 # -- what runs in the coordinator -------------------------------------------------------------------------------------

@@ -110,7 +110,7 @@ class GatedDescent(Program):
         self.found: list[Gating] = []
         coordinator.open(1)
         if coordinator.shared.problem.n_rows <= FEW_ROWS:
-            coordinator.one_blas_thread()
+            coordinator.threads.one_blas_thread()
         coordinator.blocks.share(2)  # every solve meets the same pairs
         random = np.random.default_rng(self.seed)
         self.model.open(coordinator.crew)
@@ -204,12 +204,12 @@ class GatedDescent(Program):
     def _evaluate(self, coordinator, head, parameters, scores, before, gap, ceiling) -> Iterator[list[dict]]:
         """The state at the given scores, its SVM solved from `before`; None when its objective is not below the ceiling."""
         gates = softmax(scores)
-        coordinator.set_gates(gates if self.base_gates is None else gates * self.base_gates)
+        coordinator.shared.set_gates(gates if self.base_gates is None else gates * self.base_gates)
         start = None if before is None else (before.result.a, before.result.theta)
         (h,) = coordinator.add([replace(head, start=start, tol=gap, ceiling=ceiling, normalisation=self.normalisation, every_row=True)])
         while coordinator.busy:
             yield coordinator.round_once()
-        result = coordinator.results.pop(h)[-1]
+        result = coordinator.journal.results.pop(h)[-1]
         if result.certificate.primal > ceiling:
             return None
         # The shards forget a head with the next round; until then they have its sums.
@@ -222,4 +222,4 @@ class GatedDescent(Program):
     @staticmethod
     def _row(coordinator: Coordinator, state: _State, step: int, length: float) -> dict:
         """A row of the history: the last round of the SVM, and where the descent is."""
-        return {**coordinator.history[-1], "objective": state.objective, "step": step, "step_length": float(length)}
+        return {**coordinator.journal.history[-1], "objective": state.objective, "step": step, "step_length": float(length)}

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ...data.rows import concatenate, take
+from ...data.rows import concatenate
 from ...kernels.combined import Columns, CombinedKernel, pick
 from ..shard.shard import Shard
 
@@ -51,20 +51,15 @@ class Clusters:
 
 def rows_of_shard(shard: Shard, ids: np.ndarray, views: list) -> dict:
     """Features of those of the given rows that the shard owns."""
-    own = _own(shard, ids) - shard.first
-    return take({view: shard.rows[view] for view in views}, own)
-
-
-def _own(shard: Shard, ids: np.ndarray) -> np.ndarray:
-    return ids[(ids >= shard.first) & (ids < shard.first + shard.n)]
+    return shard.own.take(views, shard.own.numbers(ids))
 
 
 def open_clusters(shard: Shard, kernel: CombinedKernel, ids: np.ndarray, rows: dict) -> np.ndarray:
     """Keep the kernel values of own landmarks with all landmarks; returns k(x, x) of own landmarks."""
     columns = kernel.columns(rows, ids)
-    own = _own(shard, ids)
-    views = {view: shard.rows[view] for view in kernel.views}
-    block = columns.values(pick(views, own - shard.first), np.float32 if len(ids) >= LARGE_BLOCK else np.float64)
+    own = ids[shard.own.has(ids)]
+    views = {view: shard.own.features[view] for view in kernel.views}
+    block = columns.values(pick(views, own - shard.own.first), np.float32 if len(ids) >= LARGE_BLOCK else np.float64)
     shard.scratch["clusters"] = (columns, block, own, views)
     # Row k of the block is the landmark with number at[k].
     at = np.searchsorted(ids, own)
@@ -85,7 +80,7 @@ def landmark_columns(shard: Shard, picked: np.ndarray) -> np.ndarray:
 def all_products(shard: Shard, right: np.ndarray) -> np.ndarray:
     """(own rows, c) kernel values with all landmarks times right (L, c)."""
     columns, block, own, views = shard.scratch["clusters"]
-    if len(own) == shard.n:
+    if len(own) == shard.own.n:
         return np.asarray(block @ right.astype(block.dtype), np.float64)
     return columns.products(views, right)
 

@@ -5,7 +5,7 @@ heads, as often as it wants, over one set of loaded rows and cached columns. `en
 heads.
 
 A program does not hear of shards that are lost: the coordinator replaces them, gives them the gates and the heads at work, and has
-them do again what was done with `Coordinator.keep`. Whatever else a program leaves with a shard it must not count on.
+them do again what was done with `Crew.keep`. Whatever else a program leaves with a shard it must not count on.
 """
 
 from __future__ import annotations

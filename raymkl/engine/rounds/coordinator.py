@@ -5,46 +5,42 @@
                quadratic terms, losses); then certificate, working set, sub-problem and weight step of every head
     finish     dual variables, weights, intercept and certificate of every head
 
-It knows pools only by `call_all` and `call_some`, so it runs the same in this process and inside an actor.
+It knows pools only by `call_all` and `call_some`, so it runs the same in this process and inside an actor. What it works with:
+
+    crew       the shards: asks them, replaces those that are lost          roster     the heads: who works, who waits
+    shared     what heads share: bases, caches, memory plan                 journal    records: history, results, time
+    threads    that solve sub-problems                                      blocks     statistics among rows of working sets
+    peek       decision values that somebody wants between the rounds
 """
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import deque
 from collections.abc import Container, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ...kernels.pairs.tables import WideTableBasis
 from ..faults.policy import FailurePolicy
 from ..faults.recovery import NO_IDS, bring_up_to_date, restore
 from ..heads.head import HeadSolver
-from ..heads.leader import Leader
 from ..heads.result import HeadResult, result_of
-from ..heads.state import NARROW_PATIENCE, PATIENCE
+from ..heads.roster import HeadAtWork, Roster
 from ..heads.summary import HeadSummary, Step
-from ..plan import plan_of
 from ..problem import Head, HeadRequest, Problem
 from ..programs.program import Program
 from ..resources import usable_cpus
-from ..shard.blas_threads import one_blas_thread
-from ..shard.proof import HeadProof, ProofRequest, prove, review
 from ..shard.threads import RowThreads
 from ..sizing import together
+from .admission import admit
 from .blocks import WorkingBlocks
 from .caches import CachesOfRows
 from .crew import Crew
+from .journal import Journal
+from .peek import Peek
+from .proving import choose_rows_anew, look_again
 from .shared import Shared
-
-# Error of a kernel value, relative to the mean of its diagonal.
-ROUND_OFF = {"float32": 1e-6, "tables": 1e-10, "float64": 1e-14}
-# A proof with cached statistics holds if a sample shows an error of the gap below this part of the tolerance.
-SAMPLED_PART = 0.05
+from .subproblem_threads import SubproblemThreads
 
 
 class Coordinator:
@@ -66,32 +62,17 @@ class Coordinator:
 
         threads : of the coordinator; None takes one per usable CPU, because the shards rest while it works.
         """
-        threads = threads or usable_cpus()
         self.crew = Crew(pool, policy, lambda shard: bring_up_to_date(self, shard))
         self.shared = Shared(self.crew, problem, budget, standing)
-        self.round = 0
-        # Heads at work, and their changes that the shards have not heard of yet.
-        self.solvers: dict[int, HeadSolver] = {}
-        self.steps: dict[int, Step] = {}
-        self.history: list[dict] = []
-        self.results: dict[int, list[HeadResult]] = {}
-        self.leaders: dict[int, Leader] = {}
-        self.factors: dict[int, np.ndarray] = {}
-        self.diagonals: dict[int, np.ndarray] = {}
-        self.waiting: deque[list[tuple[int, Head]]] = deque()
-        self.dropped: list[int] = []
-        self.buffers: dict[int, np.ndarray] = {}
-        self.restarted: set[int] = set()
-        # Heads whose watched rows are wanted after every round, and their decision values in the last one.
-        self.peek: set[int] = set()
-        self.peeked: dict[int, np.ndarray] = {}
-        self.threads = RowThreads(threads)
-        self.heads_at_a_time = ThreadPoolExecutor(threads)
-        self.one_thread = RowThreads(1)
-        self.numbered = 0
-        self.shard_seconds = self.seconds_before = 0.0
-        self.finished: set[int] = set()
-        self.limits: Any = None
+        self.roster = Roster()
+        self.journal = Journal()
+        self.peek = Peek()
+        self.threads = SubproblemThreads(threads or usable_cpus())
+
+    @property
+    def solvers(self) -> dict[int, HeadSolver]:
+        """Heads at work, by number."""
+        return {h: head.solver for h, head in self.roster.at_work.items()}
 
     # -- the run ------------------------------------------------------------------------------------------------------
 
@@ -103,10 +84,10 @@ class Coordinator:
 
     def outcome(self, heads: list[Head] | Program) -> Any:
         """What was learned, after `rounds`: the results of every head's stages, or what a program hands back."""
-        return heads.outcome() if isinstance(heads, Program) else [self.results[h] for h in range(len(heads))]
+        return heads.outcome() if isinstance(heads, Program) else [self.journal.results[h] for h in range(len(heads))]
 
     def rounds(self, heads: list[Head] | Program, state: dict | None = None) -> Iterator[list[dict]]:
-        """Train all heads, yielding the new rows of the history after every round; `results` holds what was learned.
+        """Train all heads, yielding the new rows of the history after every round; the journal has what was learned.
 
         state : of an earlier run (see `recovery.state_of`) to go on from.
         """
@@ -115,7 +96,8 @@ class Coordinator:
                 yield from heads.rounds(self)
                 self.shared.keep_caches()
                 return
-            self.finished = set() if state is None else restore(self, heads, state)
+            if state is not None:
+                restore(self.journal, heads, state)
             self.open(len(heads), together(heads))
             self.add(heads)
             while self.busy:
@@ -128,140 +110,72 @@ class Coordinator:
         """End the threads."""
         self.shared.let_go_of_caches()
         self.threads.close()
-        self.heads_at_a_time.shutdown()
-        if self.limits is not None:
-            self.limits.restore_original_limits()
 
     def open(self, n_heads: int, together: int = 1) -> None:
         """Prepare statistics and bases, and plan memory for so many heads at a time (or as many as fit, `together` at least)."""
-        self.started = time.perf_counter()
+        self.journal.begin()
         if n_heads > 1:  # sub-problems run side by side, and BLAS must not start threads in each of them
-            self.one_blas_thread()
-        self.together = together
+            self.threads.one_blas_thread()
         self.shared.prepare()
         self.shared.open(n_heads, together)
         self.blocks = self._working_blocks()
 
     def _working_blocks(self) -> WorkingBlocks:
         shared = self.shared
-        return WorkingBlocks(shared.problem, shared.bases, shared.centers, shared.seen, self.threads, self._ask_stacks)
-
-    def one_blas_thread(self) -> None:
-        """Let BLAS work with one thread until the end of the run."""
-        if self.limits is None:
-            self.limits = one_blas_thread()
-
-    def set_gates(self, gates: np.ndarray) -> None:
-        """Other gates (n, J) for heads that are added from now on; no head may be at work."""
-        self.shared.set_gates(gates)
-
-    @property
-    def seconds(self) -> float:
-        """Since the start of the run, including the time before it was resumed."""
-        return self.seconds_before + time.perf_counter() - self.started
+        return WorkingBlocks(shared.problem, shared.bases, shared.centers, shared.seen, self.threads.for_rows, self.crew.ask_owners)
 
     @property
     def busy(self) -> bool:
-        return bool(self.solvers or self.waiting)
+        return self.roster.n_heads > 0
 
     def add(self, heads: list[Head]) -> list[int]:
         """New heads; they join the next round, or wait until there is room. Returns their numbers."""
-        numbers = list(range(self.numbered, self.numbered + len(heads)))
-        self.numbered += len(heads)
-        parties: dict[Any, list] = {}
-        for h, head in zip(numbers, heads, strict=True):
-            if h in self.finished:
-                continue
-            parties.setdefault(("alone", h) if head.group is None else ("group", head.group), []).append((h, head))
-        self.waiting.extend(parties.values())
-        return numbers
+        return self.roster.add(heads, self.journal.finished)
 
     def drop(self, numbers: list[int]) -> None:
         """Forget heads, finished or not; the shards do so with the next round."""
-        wanted = set(numbers)
-        for h in numbers:
-            if h in self.solvers:
-                del self.solvers[h], self.factors[h], self.diagonals[h]
-                self.leaders.pop(h, None)
-                self.steps.pop(h, None)
-                self.blocks.forget(h)
-                self.dropped.append(h)
-                self.crew.told(h)
-        self.waiting = deque(party for party in self.waiting if not wanted & {h for h, _ in party})
+        for h in self.roster.drop(numbers):
+            self.blocks.forget(h)
+            self.crew.told(h)
+
+    # -- a round ------------------------------------------------------------------------------------------------------
 
     def round_once(self, paused: Container[int] = ()) -> list[dict]:
         """One round for all heads that are not done, except the `paused` ones; returns the new rows of the history."""
         self._admit()
-        active = [h for h in sorted(self.solvers) if h not in paused]
+        at_work = self.roster.at_work
+        active = {h: at_work[h] for h in sorted(at_work) if h not in paused}
         if not active:
             return []
-        self._review([h for h in active if self.solvers[h].review_due])
-        summaries = self._round(active, self.steps)
-        for h, summary in zip(active, summaries, strict=True):
-            self.solvers[h].absorb(summary)
-        for leader in dict.fromkeys(self.leaders[h] for h in active if h in self.leaders):
+        choose_rows_anew(self.shared, {h: head for h, head in active.items() if head.solver.review_due})
+        for head, summary in zip(active.values(), self._round(active), strict=True):
+            head.solver.absorb(summary)
+        for leader in dict.fromkeys(head.leader for head in active.values() if head.leader is not None):
             leader.absorb_members()
-        ready = [h for h in active if self.solvers[h].ready]
+        ready = {h: head for h, head in active.items() if head.solver.ready}
         worked_in = np.dtype(self.shared.problem.dtype).name
         precision = {h: "proved" if self.shared.accurate or h in ready else worked_in for h in active}
         self._settle(ready)
-        rows = self._record(active, precision)
-        self._finish([h for h in active if self.solvers[h].done], active)
-        self._step([h for h in active if h in self.solvers and h not in self.restarted])
+        rows = self.journal.record({h: head.solver for h, head in active.items()}, precision, self.shared.facts())
+        going_on = self._finish(active)
+        self._step(going_on)
         return rows
 
     def _admit(self) -> None:
         """Take waiting heads in as long as there is room."""
-        chosen: list[tuple[int, Head]] = []
-        while self.waiting:
-            there = len(self.solvers) + len(chosen)
-            if there and there + len(self.waiting[0]) > self.shared.plan.heads:
-                break
-            chosen += self.waiting.popleft()
+        chosen = self.roster.call_up(self.shared.plan.heads)
         if not chosen:
             return
-        chosen = [(h, replace(head, shrinks=self._may_shrink(h, head))) for h, head in chosen]
-        heads = [head for _, head in chosen]
-        masks = np.stack([(head.bounds > 0).astype(float) for head in heads])
-        diagonal = np.sum(self.crew.ask("diagonals", masks), axis=0)
-        factors = self.shared.normalisations(heads, masks, diagonal)
-        diagonal = np.abs(diagonal) / np.maximum(masks.sum(axis=1), 1)[:, None]
-        error = self._round_off(diagonal)
-        self.crew.ask("add_heads", dict(chosen))
-        groups: dict[int, list[int]] = {}
-        for k, (h, head) in enumerate(chosen):
-            coefficients = self.shared.coefficients * factors[k][:, None]
-            # Held weights may stand still for long between two steps.
-            steady = self.shared.problem.may_widen and head.solver == "chunking" and head.theta_step != "cutting_plane"
-            patience = NARROW_PATIENCE if steady else PATIENCE
-            plan = self.shared.plan
-            self.solvers[h] = HeadSolver(head, coefficients, plan.working_set, plan.new, factors[k] * error[k], patience)
-            self.factors[h], self.diagonals[h], self.steps[h] = factors[k], diagonal[k], self.solvers[h].starting_step()
-            self.results.setdefault(h, [])
-            if head.group is not None:
-                groups.setdefault(head.group, []).append(h)
-        for members in groups.values():
-            leader = Leader([self.solvers[h] for h in members])
-            self.leaders.update(dict.fromkeys(members, leader))
-        self.blocks.share(len(self.solvers))
+        self.roster.at_work.update(admit(self.shared, chosen, self.peek.wanted))
+        for h, _ in chosen:
+            self.journal.results.setdefault(h, [])
+        self.blocks.share(len(self.roster.at_work))
 
-    def _may_shrink(self, h: int, head: Head) -> bool:
-        """Whether a head can do with sums for the rows near the margin: light statistics only, more rows than one working set, nobody who
-        looks at other rows between the rounds.
-        """
-        light = all(statistic in self.shared.problem.light for statistic in self.shared.statistics)
-        alone = head.group is None and not head.every_row and h not in self.peek
-        return light and alone and not self.shared.accurate and self.shared.problem.n_rows > self.shared.plan.working_set
-
-    def _settle(self, ready: list[int]) -> None:
+    def _settle(self, ready: dict[int, HeadAtWork]) -> None:
         """Look once more, in full precision, at heads that believe they are done; they are, or go on."""
-        if ready and not self.shared.accurate:
-            for h, (losses, s) in zip(ready, self._proofs(ready), strict=True):
-                self.solvers[h].take_proof(losses, s)
-            moved = [h for h in ready if self.solvers[h].renew_weights()]
-            for h, (losses, s) in zip(moved, self._proofs(moved, quadratic=False) if moved else [], strict=True):
-                self.solvers[h].take_proof(losses, s)
-        parties = dict.fromkeys(self.leaders.get(h, self.solvers[h]) for h in ready)
+        if not self.shared.accurate:
+            look_again(self.shared, ready)
+        parties = dict.fromkeys(head.party for head in ready.values())
         for party in parties:
             party.settle()
         # Heads that can do no better in this precision go on in a wider one, if there is one.
@@ -270,152 +184,90 @@ class Coordinator:
 
     def _widen(self) -> None:
         """Go on with float64 statistics, from the points where all heads are. Nothing changes where there is no room for them."""
-        if not self.shared.problem.may_widen:
+        if not self.shared.widen():
             return
-        wide, heads = replace(self.shared.problem, dtype=np.float64, may_widen=False), self.shared.plan.heads
-        try:
-            plan_of(wide, self.crew.pool.ranges, self.shared.problem.n_entries, heads, self.together, self.shared.budget)
-        except ValueError:
-            return
-        # Without a plan, shards that replace lost ones are not told of heads: all of them are below.
-        self.shared.widen(wide)
-        self.shared.prepare()
-        self.shared.open(heads, self.together)
+        at_work = self.roster.at_work.values()
         self.blocks = self._working_blocks()
-        self.blocks.share(len(self.solvers))
-        for h, solver in self.solvers.items():
-            solver.widened(self.shared.coefficients * self.factors[h][:, None], self.factors[h] * self._round_off(self.diagonals[h]))
-            self.steps[h] = Step()
-        for leader in dict.fromkeys(self.leaders.values()):
+        self.blocks.share(len(at_work))
+        for head in at_work:
+            round_off = head.normalisation * self.shared.round_off(head.diagonal)
+            head.solver.widened(self.shared.coefficients * head.normalisation[:, None], round_off)
+            head.step = Step()
+        for leader in dict.fromkeys(head.leader for head in at_work if head.leader is not None):
             leader.widened()
         for shard in range(len(self.crew.pool.ranges)):
             self.crew.refresh(shard)
 
-    def _round_off(self, diagonal: np.ndarray) -> np.ndarray:
-        """(..., E) how wrong entries of kernel matrices are, by the dtype of their statistics and the tables. diagonal : their mean."""
-        error = diagonal.copy()
-        for family, basis in zip(self.shared.problem.families, self.shared.bases, strict=True):
-            narrow = self.shared.problem.dtype_of(family.statistic) == np.float32
-            error[..., family.members] *= ROUND_OFF["float32" if narrow else "tables" if isinstance(basis, WideTableBasis) else "float64"]
-        return error
-
-    def _review(self, heads: list[int]) -> None:
-        """Choose the rows at work of heads whose proof has failed; the shards have the f of all rows that it has shown."""
-        for held in (True, False):
-            some = [h for h in heads if self.solvers[h].held == held]
-            if some:
-                self.crew.ask("apply", review, self.proof_request(some), held)
-        for h in heads:
-            self.solvers[h].review_due = False
-
-    def proof_request(self, heads: list[int]) -> ProofRequest:
-        """The present points of some heads."""
-        solvers = [self.solvers[h] for h in heads]
-        ids = np.flatnonzero(np.any([solver.told != 0 for solver in solvers], axis=0))
-        request = ProofRequest(ids, self.shared.rows_of(ids) if self.shared.compared and len(ids) else {}, self.shared.bounds)
-        for h, solver in zip(heads, solvers, strict=True):
-            places = np.flatnonzero(solver.told[ids])
-            point = (places, solver.told[ids[places]], solver.theta * self.factors[h], solver.combination)
-            request.heads.append(HeadProof(h, *point, solver.intercepts, solver.intercept))
-        return request
-
-    def _proofs(self, heads: list[int], quadratic: bool = True) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Accurate losses (B,) and quadratic terms (E,) of the present points of some heads. quadratic : else these are known already."""
-        found: dict[int, tuple] = {}
-        # Large weights of vanishing quadratic terms (p > 2) ask for all the precision there is.
-        rough = [h for h in heads if self.shared.cached and self.solvers[h].head.norm.p <= 2]
-        for some, precise in ((rough, False), (None, True)):
-            some = [h for h in heads if h not in found] if some is None else some
-            if not some:
-                continue
-            request = replace(self.proof_request(some), quadratic=quadratic)
-            if not precise:
-                request.slots = self.shared.cache.slot[request.ids]
-            parts = self.crew.ask("apply", prove, request)
-            for k, h in enumerate(some):
-                losses, terms, error, variance = (
-                    np.sum([getattr(part[k], name) for part in parts], axis=0) for name in ("losses", "quadratic", "error", "variance")
-                )
-                allowed = SAMPLED_PART * self.solvers[h].head.tol * abs(self.solvers[h].certificate.primal)
-                if precise or abs(error) + 3.0 * np.sqrt(variance) <= allowed:
-                    found[h] = losses, terms * self.factors[h] if quadratic else self.solvers[h].s
-        return [found[h] for h in heads]
-
-    def _finish(self, done: list[int], active: list[int]) -> None:
-        """Keep the results of heads that are done with a stage; they go on with the next one or leave.
+    def _finish(self, active: dict[int, HeadAtWork]) -> dict[int, HeadAtWork]:
+        """Keep the results of heads that are done with a stage; they begin the next one or leave. Returns those that are amid a stage.
 
         active : heads of this round. Others may have made a step that the shards do not know yet: there is no f to show of them.
         """
-        curious = [h for h in active if h in self.peek and h not in done]
-        watched = [h for h in done + curious if self.solvers[h].head.watch is not None]
-        wanted = [(h, self.solvers[h].combination, np.sort(self.solvers[h].head.watch)) for h in watched]
-        values = self.crew.ask("f_of", wanted) if wanted else []
-        # Shards own ascending ranges of rows, so their parts join to the order of the sorted ids.
-        held_out = {h: np.concatenate([part[k] for part in values]) for k, h in enumerate(watched)}
-        for h, f in held_out.items():
-            watch = self.solvers[h].head.watch
-            held_out[h] = f[np.searchsorted(np.sort(watch), watch)] + self.solvers[h].certificate.intercept
-        self.peeked = {h: held_out[h] for h in curious if h in held_out}
-        for h in done:
-            self.results[h].append(result_of(self.solvers[h], self.factors[h], held_out.get(h)))
-        leaders = dict.fromkeys(self.leaders[h] for h in done if h in self.leaders)
-        for party in [self.solvers[h] for h in done if h not in self.leaders] + list(leaders):
+        done = {h: head for h, head in active.items() if head.solver.done}
+        amid = {h: head for h, head in active.items() if h not in done}
+        solvers = ({h: head.solver for h, head in some.items()} for some in (done, amid))
+        held_out = self.peek.look(self.crew, *solvers)
+        for h, head in done.items():
+            self.journal.results[h].append(result_of(head.solver, head.normalisation, held_out.get(h)))
+        for party in dict.fromkeys(head.party for head in done.values()):
             if not party.last_stage:
                 party.next_stage()
-        self.restarted = {h for h in done if not self.solvers[h].done}
-        self.finished.update(h for h in done if h not in self.restarted)
-        self.drop([h for h in done if h not in self.restarted])
+        finished = [h for h, head in done.items() if head.solver.done]
+        self.journal.finished.update(finished)
+        self.drop(finished)
+        return amid
 
-    def _round(self, active: list[int], steps: dict[int, Step]) -> list[HeadSummary]:
+    def _round(self, active: dict[int, HeadAtWork]) -> list[HeadSummary]:
         """One call to every shard (several when a warm start brings more columns than the cache holds)."""
-        for h in active:
+        most = self.shared.plan.working_set
+        for h, head in active.items():
             # All columns of a round must be cached at once; a long warm start goes in portions.
-            while len(steps[h].ids) > self.shared.plan.working_set:
-                portion, steps[h] = steps[h][: self.shared.plan.working_set], steps[h][self.shared.plan.working_set :]
-                self._call([h], {h: portion})
-        return self._call(active, steps)
+            while len(head.step.ids) > most:
+                portion, head.step = head.step[:most], head.step[most:]
+                self._call({h: head}, {h: portion})
+        return self._call(active, {h: head.step for h, head in active.items()})
 
-    def _call(self, active: list[int], steps: dict[int, Step]) -> list[HeadSummary]:
-        self.round += 1
-        touched = np.unique(np.concatenate([steps[h].ids for h in active])).astype(np.int64)
-        request, _ = self.shared.entering(touched, np.any([solver.a != 0 for solver in self.solvers.values()], axis=0), self.round)
-        request.columns, request.drop, self.dropped = touched, self.dropped, []
+    def _call(self, active: dict[int, HeadAtWork], steps: dict[int, Step]) -> list[HeadSummary]:
+        """steps : what the shards are to hear of: the changes of these heads, or a portion of them."""
+        self.journal.round += 1
+        touched = np.unique(np.concatenate([step.ids for step in steps.values()])).astype(np.int64)
+        in_use = np.any([solver.a != 0 for solver in self.solvers.values()], axis=0)
+        request, _ = self.shared.entering(touched, in_use, self.journal.round)
+        request.columns, request.drop = touched, self.roster.take_dropped()
         if self.shared.problem.light and len(touched):
             self.shared.columns_computed += len(touched)
             request.column_rows = self.shared.rows_of(touched)
-        for h in active:
-            solver, step = self.solvers[h], steps[h]
-            slots = self.shared.cache.slots(step.ids) if self.shared.cached else step.ids
-            request.heads.append(
-                HeadRequest(
-                    head=h,
-                    columns=step.ids,
-                    slots=slots,
-                    delta=step.delta,
-                    values=step.values,
-                    combination=solver.combination,
-                    intercepts=solver.intercepts,
-                    intercept=solver.intercept,
-                    watch=solver.working_set,
-                    count=self._violators_wanted(solver),
-                    spaced=solver.begins_at_zero,
-                    bounds_factor=solver.bounds_factor,
-                    stretch=solver.stretch,
-                    leave=solver.leave,
-                    hold=solver.hold,
-                )
-            )
+        request.heads = [self._head_request(h, head.solver, steps[h]) for h, head in active.items()]
         called = time.perf_counter()
         replies = self.crew.advance(request)
-        for h in active:
-            self.solvers[h].stretch = 1.0
-            if steps[h] is self.steps.get(h):  # else it was a portion, and more is to come
-                self.steps[h] = Step()
+        for h, head in active.items():
+            head.solver.stretch = 1.0
+            if steps[h] is head.step:  # else it was a portion, and more is to come
+                head.step = Step()
                 self.crew.told(h)
-        self.shard_seconds = time.perf_counter() - called
+        self.journal.shard_seconds = time.perf_counter() - called
         for reply in replies:
             self.shared.seen.add(reply.new_ids, reply.new_rows)
-        return [HeadSummary.of([reply.heads[k] for reply in replies], request.heads[k].count) for k in range(len(active))]
+        return [HeadSummary.of([reply.heads[k] for reply in replies], part.count) for k, part in enumerate(request.heads)]
+
+    def _head_request(self, h: int, solver: HeadSolver, step: Step) -> HeadRequest:
+        return HeadRequest(
+            head=h,
+            columns=step.ids,
+            slots=self.shared.cache.slots(step.ids) if self.shared.cached else step.ids,
+            delta=step.delta,
+            values=step.values,
+            combination=solver.combination,
+            intercepts=solver.intercepts,
+            intercept=solver.intercept,
+            watch=solver.working_set,
+            count=self._violators_wanted(solver),
+            spaced=solver.begins_at_zero,
+            bounds_factor=solver.bounds_factor,
+            stretch=solver.stretch,
+            leave=solver.leave,
+            hold=solver.hold,
+        )
 
     def _violators_wanted(self, solver: HeadSolver) -> int:
         """Rows per side that shards report: enough for a whole working set at the start, for its new part later."""
@@ -423,70 +275,18 @@ class Coordinator:
             return self.shared.problem.n_rows
         return max((self.shared.plan.working_set if solver.rounds == 0 else self.shared.plan.new) // 2, 1)
 
-    def _step(self, active: list[int]) -> None:
-        """Let every head take its next step; the changes are kept until the shards hear of them. Several heads are solved side by side."""
-        for h in (h for h in active if self.solvers[h].going_back):
-            self.steps[h] = self.solvers[h].return_to_best()
-        sets = {h: self.solvers[h].next_working_set() for h in active if not self.solvers[h].going_back}
+    def _step(self, heads: dict[int, HeadAtWork]) -> None:
+        """Let heads take their next step; the changes are kept until the shards hear of them. Several heads are solved side by side."""
+        for head in heads.values():
+            if head.solver.going_back:
+                head.step = head.solver.return_to_best()
+        sets = {h: head.solver.next_working_set() for h, head in heads.items() if not head.solver.going_back}
         moving = sorted((h for h in sets if len(sets[h])), key=lambda h: -len(sets[h]))  # longest first
         self.blocks.gather(np.unique(np.concatenate([NO_IDS, *(sets[h] for h in moving)])))
 
         def solve(h: int, threads: RowThreads) -> None:
-            # A buffer belongs to the thread that uses it.
-            buffer = self._buffer(threading.get_ident(), len(sets[h]))
-            self.steps[h] = self.solvers[h].step(sets[h], self.blocks.of(h, sets[h], buffer, threads))
+            block = self.blocks.of(h, sets[h], self.threads.buffer(len(sets[h])), threads)
+            heads[h].step = heads[h].solver.step(sets[h], block)
 
-        if len(moving) == 1 or self.shared.problem.depths:  # shards that have ready-made matrices are asked, and may be lost in between
-            for h in moving:
-                solve(h, self.threads)
-        else:
-            list(self.heads_at_a_time.map(lambda h: solve(h, self.one_thread), moving))
-
-    def _buffer(self, worker: int, q: int) -> np.ndarray:
-        """(q, q) memory for a Hessian, one piece per thread: fresh pages would cost more than filling them."""
-        if self.buffers.get(worker, np.empty(0)).size < q * q:
-            self.buffers[worker] = np.empty(q * q)
-        return self.buffers[worker][: q * q].reshape(q, q)
-
-    def _ask_stacks(self, method: str, s: int, ids: np.ndarray, *arguments: np.ndarray) -> np.ndarray:
-        """(q, ...) what shards make of ready-made matrices among the rows of a working set; every shard has its rows of them."""
-        calls = []
-        for shard, (first, last) in enumerate(self.crew.pool.ranges):
-            mine = ids[(ids >= first) & (ids < last)]
-            if len(mine):
-                calls.append((shard, method, (s, mine, ids, *arguments)))
-        # Ids are sorted and shards own contiguous ranges, so the parts come in order.
-        parts = self.crew.ask_some(calls)
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-    # -- records ------------------------------------------------------------------------------------------------------
-
-    def _record(self, active: list[int], precision: dict[int, str]) -> list[dict]:
-        """One row of the history per head that took part in the round. precision : of their certificates."""
-        seconds = self.seconds
-        rows = [
-            {
-                "round": self.round,
-                "seconds": seconds,
-                "shard_seconds": self.shard_seconds,
-                "head": h,
-                "stage": solver.stage,
-                "primal": solver.certificate.primal,
-                "dual": solver.certificate.dual,
-                "gap": solver.certificate.gap,
-                # Of these three: that of the kernels as their formulas state them, or that of the rounds.
-                "precision": precision[h],
-                "tol": solver.head.tol,
-                "violation": solver.violation,
-                "support_vectors": int(np.count_nonzero(solver.a)),
-                "columns_computed": self.shared.columns_computed,
-                "cached_columns": len(self.shared.cache.columns),
-                "cache_hits": self.shared.cache.hits,
-                "cache_capacity": self.shared.cache.capacity,
-                "rows_per_shard": max(last - first for first, last in self.crew.pool.ranges),
-                "expected_peak_bytes": self.shared.plan.expected_peak,
-            }
-            for h, solver in ((h, self.solvers[h]) for h in active)
-        ]
-        self.history += rows
-        return rows
+        # Shards that have ready-made matrices are asked meanwhile, and may be lost.
+        self.threads.solve(moving, solve, in_turn=bool(self.shared.problem.depths))

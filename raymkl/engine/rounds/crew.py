@@ -72,6 +72,17 @@ class Crew:
             except ShardsLost as loss:
                 self._recover(loss, generation)
 
+    def ask_owners(self, method: str, s: int, ids: np.ndarray, *arguments: np.ndarray) -> np.ndarray:
+        """(q, ...) what shards make of the rows `ids` (q,), sorted, of ready-made matrices; every shard has its rows of them."""
+        calls = []
+        for shard, (first, last) in enumerate(self.pool.ranges):
+            mine = ids[(ids >= first) & (ids < last)]
+            if len(mine):
+                calls.append((shard, method, (s, mine, ids, *arguments)))
+        # Shards own contiguous ranges, so the parts come in order.
+        parts = self.ask_some(calls)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
     def apply(self, work: Callable, *arguments: Any) -> list:
         """What work(shard, *arguments) returns for every shard, in their order. It may run twice where a shard is lost."""
         return self.ask("apply", work, *arguments)

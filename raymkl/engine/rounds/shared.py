@@ -12,6 +12,7 @@ from ...data.rows import concatenate, take
 from ...kernels.normalize import scales
 from ...kernels.pairs.basis import Basis
 from ...kernels.pairs.families import Family
+from ...kernels.pairs.tables import WideTableBasis
 from ..plan import MemoryPlan, plan_of
 from ..problem import Head, Problem, RoundRequest
 from ..resources import memory_shares
@@ -19,6 +20,8 @@ from ..shard.proof import is_accurate, mask_sums
 from .caches import CachesOfRows, ColumnCache, RowStore, Standing, new_serial
 from .crew import Crew
 
+# Error of a kernel value, relative to the mean of its diagonal.
+ROUND_OFF = {"float32": 1e-6, "tables": 1e-10, "float64": 1e-14}
 # Centre the rows of a view when their mean is this many times larger than their deviation (both squared).
 WORTH_CENTRING = 4.0
 # Columns per call when sums over all pairs are wanted, and how many columns are enough for a mean over very many rows.
@@ -69,15 +72,26 @@ class Shared:
 
     # -- setting up -------------------------------------------------------------------------------------------------
 
-    def widen(self, problem: Problem) -> None:
-        """Go on with the same problem in a wider precision; `prepare` and `open` follow."""
+    def widen(self) -> bool:
+        """Go on with float64 statistics, if they may be had and there is room for them; whether there is. Shards then know of no heads."""
+        if not self.problem.may_widen:
+            return False
+        wide, heads, together = replace(self.problem, dtype=np.float64, may_widen=False), self.plan.heads, self.plan.together
+        try:
+            plan_of(wide, self.crew.pool.ranges, self.problem.n_entries, heads, together, self.budget)
+        except ValueError:
+            return False
         self.let_go_of_caches()  # they are of another precision than their successors
-        self.problem, self.state, self.plan = problem, State.PREPARED, None
+        # Without a plan, shards that replace lost ones are not told of heads: all of them are when this is done.
+        self.problem, self.state, self.plan = wide, State.PREPARED, None
         self.changed.add("dtype")
-        self.crew.ask("set_problem", problem)
+        self.crew.ask("set_problem", wide)
+        self.prepare()
+        self.open(heads, together)
+        return True
 
     def set_gates(self, gates: np.ndarray) -> None:
-        """Other gates (n, J) for heads that are added from now on."""
+        """Other gates (n, J) for heads that are added from now on; no head may be at work."""
         self.problem.gates = gates
         self.changed.add("gates")
         self.crew.ask("set_gates", gates)
@@ -155,6 +169,25 @@ class Shared:
         if self.serial is not None:
             self.standing.let_go(self.serial)
             self.serial = None
+
+    def round_off(self, diagonal: np.ndarray) -> np.ndarray:
+        """(..., E) how wrong entries of kernel matrices are, by the dtype of their statistics and the tables. diagonal : their mean."""
+        error = diagonal.copy()
+        for family, basis in zip(self.problem.families, self.bases, strict=True):
+            narrow = self.problem.dtype_of(family.statistic) == np.float32
+            error[..., family.members] *= ROUND_OFF["float32" if narrow else "tables" if isinstance(basis, WideTableBasis) else "float64"]
+        return error
+
+    def facts(self) -> dict:
+        """What rows of the history say about columns and memory."""
+        return {
+            "columns_computed": self.columns_computed,
+            "cached_columns": len(self.cache.columns),
+            "cache_hits": self.cache.hits,
+            "cache_capacity": self.cache.capacity,
+            "rows_per_shard": max(last - first for first, last in self.crew.pool.ranges),
+            "expected_peak_bytes": self.plan.expected_peak,
+        }
 
     def normalisations(self, heads: list[Head], masks: np.ndarray, diagonal: np.ndarray) -> list[np.ndarray]:
         """Normalisation factors (E,) of every head, from its unmasked rows. masks : (H, n). diagonal : (H, E) sums of k(i, i)."""

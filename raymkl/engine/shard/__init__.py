@@ -1,1 +1,1 @@
-"""The side of a shard: its rows and gradients, what it adds up, and what it proves."""
+"""The side of a shard: its rows, their pair statistics and gradients, what it adds up, and what it proves."""

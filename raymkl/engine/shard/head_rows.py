@@ -28,9 +28,10 @@ class HeadRows:
     weights are held. f : (n,) of the last proof, or None.
     """
 
-    def __init__(self, head: Head, first: int, n: int, ranks: list[int]):
-        self.head, self.own, self.ranks = head, slice(first, first + n), ranks
-        self.a = np.zeros(n)
+    def __init__(self, head: Head, own: slice, ranks: list[int]):
+        """own : ids of the shard's rows. ranks : functions of every family."""
+        self.head, self.own, self.ranks = head, own, ranks
+        self.a = np.zeros(own.stop - own.start)
         self.enter(1.0)
         self.f: np.ndarray | None = None
         self.work_on(None)

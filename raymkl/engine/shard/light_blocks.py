@@ -54,13 +54,13 @@ def add_columns(shard: Shard, s: int, columns: Any, ids: np.ndarray, rows: np.nd
 
     columns, ids : (k,) prepared features and numbers. rows : own rows that the sums are for, or None for all.
     """
-    own = shard.prepared[s] if rows is None else shard.prepared[s].take(rows)
-    local = ids - shard.first
+    own = shard.pairs.prepared[s] if rows is None else shard.pairs.prepared[s].take(rows)
+    local = ids - shard.own.first
     if rows is not None:  # where each column stands among the rows, if it does
-        place = np.full(shard.n + 1, -1)
+        place = np.full(shard.own.n + 1, -1)
         place[rows] = np.arange(len(rows))
-        local = place[np.where((local >= 0) & (local < shard.n), local, shard.n)]
-    blocks = _Blocks(shard.statistics[s], shard.problem.dtype_of(shard.statistics[s]), own, columns, local, sums)
+        local = place[np.where((local >= 0) & (local < shard.own.n), local, shard.own.n)]
+    blocks = _Blocks(shard.pairs.statistics[s], shard.problem.dtype_of(shard.pairs.statistics[s]), own, columns, local, sums)
     shard.threads.split(-(-len(own) // BLOCK_ROWS), blocks, cost=10.0 * len(ids) * len(own))
 
 

@@ -102,12 +102,12 @@ def prove(shard: Shard, request: ProofRequest) -> list[Proof]:
         # Of rows that are not at work there are no sums over light statistics, accurate or not.
         if family.statistic in shard.problem.light or not is_accurate(shard.problem, family.statistic, basis)
     ]
-    sums = {f: accurate_sums(shard.problem.families[f], request.bounds[shard.family_statistic[f]]) for f in families}
+    sums = {f: accurate_sums(shard.problem.families[f], request.bounds[shard.pairs.of_family[f]]) for f in families}
     points = [_Point(shard, part, request, sums) for part in request.heads]
     columns = Columns(request.ids, request.rows, request.slots)
     sweep(shard, columns, sums, points)
     proofs = [point.proof() for point in points]
-    if any(columns.is_rough(shard, shard.family_statistic[f]) for f in families):
+    if any(columns.is_rough(shard, shard.pairs.of_family[f]) for f in families):
         for point, proof in zip(points, proofs, strict=True):
             proof.error, proof.variance = point.sampled_error(columns)
     return proofs
@@ -129,11 +129,11 @@ def mask_sums(
     their features. bounds : of the statistics. masks : (H, n_total). weights : (H, k).
     """
     shard.enter(request)
-    own = masks[:, shard.first : shard.first + shard.n]
+    own = masks[:, shard.own.range]
     result, sums = np.zeros((len(masks), shard.problem.n_entries)), {}
     for f, (family, basis) in enumerate(zip(shard.problem.families, shard.bases, strict=True)):
         if family.statistic in shard.problem.light or not is_accurate(shard.problem, family.statistic, basis):
-            sums[f] = accurate_sums(family, bounds[shard.family_statistic[f]])
+            sums[f] = accurate_sums(family, bounds[shard.pairs.of_family[f]])
             continue
         for h in range(len(masks)):
             result[h, family.members] = basis.coefficients @ (own[h] @ shard.column_sums(f, ids, slots, weights[h]))
@@ -162,19 +162,19 @@ class _Point:
     def __init__(self, shard: Shard, part: HeadProof, request: ProofRequest, sums: dict[int, AccurateSums]):
         self.shard, self.part, self.sums = shard, part, sums
         self.wants_quadratic, ids = request.quadratic, request.ids
-        self.f = np.zeros(shard.n)
+        self.f = np.zeros(shard.own.n)
         right = np.zeros(len(ids))
         right[part.places] = part.values
-        own = np.zeros(shard.n)
-        mine = (ids >= shard.first) & (ids < shard.first + shard.n)
-        own[ids[mine] - shard.first] = right[mine]
+        own = np.zeros(shard.own.n)
+        mine = shard.own.has(ids)
+        own[ids[mine] - shard.own.first] = right[mine]
         self.left: dict[int, np.ndarray] = {}
         self.right: dict[int, np.ndarray] = {}
         self.functions, self.totals = {}, {}
         for f, family_sums in sums.items():
             family = shard.problem.families[f]
             gated = family.gate != NO_GATE
-            self.left[f] = own * shard.gates[:, family.gate] if gated else own
+            self.left[f] = own * shard.own.gates[:, family.gate] if gated else own
             self.right[f] = right * shard.problem.gates[ids, family.gate] if gated else right
             self.functions[f] = family_sums.function(part.weights[family.members])
             self.totals[f] = family_sums.moments()
@@ -194,7 +194,7 @@ class _Point:
             stat, right = np.ascontiguousarray(stat[:, some]), right[some]
         values, gate = np.zeros(len(stat)), self.shard.problem.families[f].gate
         self.functions[f](stat, right, values, room)
-        out += values if gate == NO_GATE else values * self.shard.gates[rows, gate]
+        out += values if gate == NO_GATE else values * self.shard.own.gates[rows, gate]
 
     def sampled_error(self, columns: Columns) -> tuple[float, float]:
         """What the gap differs by, and the variance of that, from precise values of some rows that have a part in it.
@@ -218,13 +218,13 @@ class _Point:
     def proof(self) -> Proof:
         shard, part = self.shard, self.part
         state, quadratic = shard.heads[part.head], np.zeros(shard.problem.n_entries)
-        known, rough = np.zeros(shard.n), np.zeros(1)
+        known, rough = np.zeros(shard.own.n), np.zeros(1)
         for f, (family, basis) in enumerate(zip(shard.problem.families, shard.bases, strict=True)):
             if f in self.sums and self.wants_quadratic:
                 quadratic[family.members] = self.sums[f].total(self.totals[f])
             if state.G is None:
                 continue
-            gate = 1.0 if family.gate == NO_GATE else state.of(shard.gates[:, family.gate])
+            gate = 1.0 if family.gate == NO_GATE else state.of(shard.own.gates[:, family.gate])
             values = gate * (state.G[f] @ part.combination[shard.functions[f]])
             if f in self.sums:
                 rough = rough + values

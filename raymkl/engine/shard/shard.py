@@ -18,52 +18,48 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ...data.rows import from_block, take
-from ...data.store import StoreRows
-from ...data.views import is_sparse
+from ...data.rows import from_block
 from ...kernels.pairs.basis import Basis, StackBasis
 from ...kernels.pairs.families import NO_GATE
-from ...kernels.pairs.statistics import Matrices, SquaredDistance
+from ...kernels.pairs.statistics import Matrices
 from ...optim.working_set import evenly_spaced, violators
 from ..problem import Head, HeadReply, HeadRequest, Problem, RoundReply, RoundRequest
 from ..resources import free_memory, this_node, usable_cpus
 from .head_rows import HeadRows
 from .light_blocks import LightSum, add_columns
+from .own_rows import OwnRows
+from .pair_statistics import PairStatistics
 from .stack_family import ShardStacks
 from .threads import RowThreads
 
-# Rows that are summed at a time; they are in the processor's cache for both sums.
-SUMMED_ROWS = 256
-
 
 class Shard:
-    """Rows first <= i < first + n of the data."""
+    """Some of the rows.
 
-    def __init__(self, threads: int = 1, kept: dict[int, list] | None = None):
-        """kept : caches over these rows that stand between runs, by serial number (see `rounds.caches`)."""
+    own : those rows. pairs : their statistics with columns. bases : of every family, and `functions` the places of each one's among all.
+    heads : by number. stacks : work on ready-made matrices. last_reply : in case it was lost. scratch : what functions that run here (see
+    `apply`) keep between calls.
+    """
+
+    def __init__(self, threads: int = 1, standing: dict[int, list] | None = None):
+        """standing : caches over these rows that outlive a run, by serial number (see `rounds.caches`)."""
         self.threads = RowThreads(threads)
-        self.kept: dict[int, list] = {} if kept is None else kept
+        self.standing: dict[int, list] = {} if standing is None else standing
 
     def load(self, block: pa.Table | dict, first: int, problem: Problem) -> None:
         """Take rows first <= i < first + n, an Arrow block or arrays by view, and forget all that was before.
 
         Rows that are still in their source are read now.
         """
-        self.rows = from_block(block, problem.views)
-        self.first = first
         self.problem = problem
-        self.n = next(iter(self.rows.values())).shape[0]
-        self.gates = None if problem.gates is None else problem.gates[first : first + self.n]
-        self.statistics = list(dict.fromkeys(family.statistic for family in problem.families))
-        self.family_statistic = [self.statistics.index(family.statistic) for family in problem.families]
-        self.prepared: list[Any] = []
-        self.cache: list[np.ndarray | None] = []
+        self.own = OwnRows(from_block(block, problem.views), first, problem.gates)
+        self.pairs = PairStatistics(self.own, problem, self.standing)
         self.bases: list[Basis] = []
+        self.functions: list[slice] = []
         self.heads: dict[int, HeadRows] = {}
-        self.sent = np.zeros(self.n, bool)
-        self.stacks = ShardStacks(first, self.n, self.threads)
+        self.stacks = ShardStacks(first, self.own.n, self.threads)
         self.last_reply: RoundReply | None = None
-        self.scratch: dict[str, Any] = {}  # what functions that run here (see `apply`) keep between calls
+        self.scratch: dict[str, Any] = {}
 
     def resources(self) -> tuple[str, int, int]:
         """(node, CPUs, free bytes) that this shard's process may use, whose memory it shares with the other shards of the node."""
@@ -73,17 +69,11 @@ class Shard:
 
     def moments(self) -> dict:
         """Per dense view of a squared-distance statistic: (rows, column sums, sum of squares), to choose a centre."""
-        result = {}
-        for statistic in self.statistics:
-            if isinstance(statistic, SquaredDistance) and not is_sparse(self.rows[statistic.view]):
-                result[statistic.view] = (self.n, *_sums(self.rows[statistic.view]))
-        return result
+        return {view: self.own.moments(view) for view in self.pairs.centred_views}
 
     def prepare(self, centers: dict) -> list[float]:
         """Ready the rows for every statistic; returns each statistic's `largest` over these rows."""
-        self.centers = centers
-        self.prepared = [s.prepare(self.rows, self.problem.dtype_of(s), centers) for s in self.statistics]
-        return [s.largest(p) for s, p in zip(self.statistics, self.prepared, strict=True)]
+        return self.pairs.prepare(self.problem, centers)
 
     def set_problem(self, problem: Problem) -> None:
         """The same problem in another precision; `prepare` and all that comes after it follow."""
@@ -92,7 +82,7 @@ class Shard:
     def set_gates(self, gates: np.ndarray) -> None:
         """Other gates (n_total, J), for heads that come from now on."""
         self.problem = replace(self.problem, gates=gates)
-        self.gates = gates[self.first : self.first + self.n]
+        self.own.set_gates(gates)
 
     def apply(self, work: Callable, *arguments: Any) -> Any:
         """What a function of the engine returns for this shard: work(shard, *arguments)."""
@@ -100,16 +90,17 @@ class Shard:
 
     def diagonals(self, masks: np.ndarray, gated: bool = True) -> np.ndarray:
         """(H, E) sum over the rows of each mask (H, n_total) of every entry's k(i, i), gates applied unless not wanted."""
-        own = masks[:, self.first : self.first + self.n]
+        own = masks[:, self.own.range]
         sums = np.empty((len(masks), self.problem.n_entries))
         for f, family in enumerate(self.problem.families):
-            weights = own * self.gates[:, family.gate] ** 2 if gated and family.gate != NO_GATE else own
+            weights = own * self.own.gates[:, family.gate] ** 2 if gated and family.gate != NO_GATE else own
+            rows = self.pairs.prepared[self.pairs.of_family[f]]
             if isinstance(family.statistic, Matrices):
-                stack = self._stack_diagonal(self.family_statistic[f])
-                sums[:, family.members] = weights @ stack[:, [kernel.index for kernel in family.kernels]]
+                diagonal = self.stacks.diagonal(rows.array)
+                sums[:, family.members] = weights @ diagonal[:, [kernel.index for kernel in family.kernels]]
                 continue
-            t = np.asarray(family.statistic.diagonal(self.prepared[self.family_statistic[f]]), np.float64)
-            if self.n and np.all(t == t[0]):  # the distance of a row to itself, for one
+            t = np.asarray(family.statistic.diagonal(rows), np.float64)
+            if self.own.n and np.all(t == t[0]):  # the distance of a row to itself, for one
                 t, weights = t[:1], weights.sum(axis=1, keepdims=True)
             for position, member in enumerate(family.members):
                 sums[:, member] = weights @ family.values(position, t)
@@ -120,37 +111,30 @@ class Shard:
 
         serial : of caches that stand and are to be used instead; returns whether they are here. forget : those not wanted any more.
         """
-        self.forget_caches(forget)
+        self.pairs.forget(forget)
         self.bases = bases
         edges = np.cumsum([0, *(basis.rank for basis in bases)]).tolist()
-        self.functions = [slice(*ends) for ends in pairwise(edges)]  # places of every family's functions among all
-        if serial in self.kept:
-            self.cache = self.kept[serial]
-            return True
-        self.cache = [
-            s.empty_block(capacity, self.n, self.problem.cell_dtype(s)) if self.problem.is_cached(s) else None for s in self.statistics
-        ]
-        return serial is None
+        self.functions = [slice(*ends) for ends in pairwise(edges)]
+        return self.pairs.reserve(capacity, serial)
 
     def keep_caches(self, serial: int) -> None:
         """Have the present caches ready for the next run over these rows."""
-        self.kept[serial] = self.cache
+        self.pairs.keep(serial)
 
     def forget_caches(self, serials: Sequence[int]) -> None:
         """Let go of caches that stand."""
-        for serial in serials:
-            self.kept.pop(serial, None)
+        self.pairs.forget(serials)
 
     def column_sums(self, f: int, ids: np.ndarray, slots: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """(n, R) sum_j weights[j] basis_r(i, j) of a family over columns that are cached or ready-made, without gates."""
-        out = np.zeros((self.n, self.bases[f].rank))
-        self._accumulate(self.bases[f], *self._block(f, ids, slots), weights, out)
+        out = np.zeros((self.own.n, self.bases[f].rank))
+        self._accumulate(self.bases[f], *self.pairs.kept_block(f, ids, slots), weights, out)
         return out
 
     def add_heads(self, heads: dict[int, Head]) -> None:
         """Add learning problems by their numbers; dual variables start at zero."""
         for h, head in heads.items():
-            self.heads[h] = HeadRows(head, self.first, self.n, [basis.rank for basis in self.bases])
+            self.heads[h] = HeadRows(head, self.own.range, [basis.rank for basis in self.bases])
 
     def drop_heads(self, numbers: list[int]) -> None:
         """Forget learning problems that are over."""
@@ -164,7 +148,7 @@ class Shard:
         if self.last_reply is not None and self.last_reply.round == request.round:
             return self.last_reply
         self.drop_heads(request.drop)
-        self._enter(request)
+        self.pairs.enter(request)
         for part in request.heads:
             self._change(part)
         changes = {part.head: (part.columns, part.delta) for part in request.heads}
@@ -172,53 +156,17 @@ class Shard:
         replies = [self._reply(part) for part in request.heads]
         self.stacks.forget()
         wanted = [np.concatenate([reply.grow, reply.shrink]) for reply in replies]
-        local = self._distinct(*(ids - self.first for ids in wanted))
-        local = local[~self.sent[local]]
-        self.sent[local] = True
-        movable = {view: array for view, array in self.rows.items() if self._travels(view)}
-        self.last_reply = RoundReply(request.round, replies, local + self.first, take(movable, local))
+        local = self.own.distinct(*(ids - self.own.first for ids in wanted))
+        self.last_reply = RoundReply(request.round, replies, *self.own.unsent(local, self.pairs.travelling_views))
         return self.last_reply
-
-    def _distinct(self, *local: np.ndarray) -> np.ndarray:
-        """Numbers of own rows in ascending order, each once. (The first `np.unique` of a process loads another 8 ms of numpy.)"""
-        there = np.zeros(self.n, bool)
-        for rows in local:
-            there[rows] = True
-        return np.flatnonzero(there)
-
-    def _travels(self, view: Any) -> bool:
-        """Whether rows of a view are sent around; those of ready-made matrices stay where they are."""
-        return any(view in s.views and not isinstance(s, Matrices) for s in self.statistics)
-
-    def _enter(self, request: RoundRequest) -> None:
-        """Compute the statistics of entering columns."""
-        if len(request.entering):
-            for s, cache in enumerate(self.cache):
-                if cache is not None:
-                    self._fill(s, cache, request)
-
-    def _block(self, f: int, ids: np.ndarray, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Statistics of a family and where the given columns stand in them: the cache, or ready-made matrices."""
-        s = self.family_statistic[f]
-        return (self.prepared[s].array, ids) if self.cache[s] is None else (self.cache[s], slots)
-
-    def _fill(self, s: int, cache: np.ndarray, request: RoundRequest) -> None:
-        """Statistics of the entering columns, written to their slots."""
-        statistic, ids, slots = self.statistics[s], request.entering, np.array(request.slots)
-        columns = statistic.prepare(request.rows, self.problem.dtype_of(statistic), self.centers)
-        statistic.fill(columns, self.prepared[s], cache, slots)
-        mine = np.flatnonzero((ids >= self.first) & (ids < self.first + self.n))
-        if len(mine) and not statistic.reads_strings:
-            # The statistic of a row with itself is known exactly; the pair formula only approximates it.
-            cache[slots[mine], ids[mine] - self.first] = statistic.diagonal(columns.take(mine))
 
     def _accumulate(self, basis: Basis, block: np.ndarray, slots: np.ndarray, weights: np.ndarray, out: np.ndarray) -> None:
         # Arrays out of Ray's object store are read-only, which compiled code counts as another type; copies of these two are tiny.
         slots, weights = np.array(slots), np.array(weights)
         self.threads.split(
-            self.n,
+            self.own.n,
             lambda start, stop: basis.accumulate(block, slots, weights, out, start, stop),
-            cost=float(len(slots)) * self.n * basis.rank,
+            cost=float(len(slots)) * self.own.n * basis.rank,
         )
 
     def _change(self, part: HeadRequest) -> None:
@@ -227,16 +175,16 @@ class Shard:
         state.restage(part.bounds_factor, part.stretch)
         if len(part.columns) == 0:
             return
-        mine = (part.columns >= self.first) & (part.columns < self.first + self.n)
-        state.a[part.columns[mine] - self.first] = part.values[mine]
-        for f, basis in enumerate(self.bases):
-            if self.statistics[self.family_statistic[f]] in self.problem.light:
+        mine = self.own.has(part.columns)
+        state.a[part.columns[mine] - self.own.first] = part.values[mine]
+        for f, (family, basis) in enumerate(zip(self.problem.families, self.bases, strict=True)):
+            if family.statistic in self.problem.light:
                 continue
-            block, places = self._block(f, part.columns, part.slots)
+            block, places = self.pairs.kept_block(f, part.columns, part.slots)
             weights, live = self._gated(f, part.columns, part.delta)
             places = places[live]
             if len(places) and isinstance(basis, StackBasis):
-                self.stacks.add(self.family_statistic[f], block, places, basis.matrices, weights, state.G[f])
+                self.stacks.add(self.pairs.of_family[f], block, places, basis.matrices, weights, state.G[f])
             elif len(places):
                 self._accumulate(basis, block, places, weights, state.G[f])
 
@@ -262,13 +210,13 @@ class Shard:
         together: dict[int | None, list[int]] = {}  # heads with the same rows at work share every block
         for h in changes:
             together.setdefault(None if self.heads[h].rows is None else h, []).append(h)
-        for s, statistic in enumerate(self.statistics):
+        for s, statistic in enumerate(self.pairs.statistics):
             if statistic not in self.problem.light:
                 continue
-            columns = statistic.prepare(features, self.problem.dtype_of(statistic), self.centers)
+            columns = self.pairs.ready(s, features)
             for heads in together.values():
                 sums: list = []
-                for f in (f for f, place in enumerate(self.family_statistic) if place == s):
+                for f in (f for f, place in enumerate(self.pairs.of_family) if place == s):
                     for h in heads:
                         weights, live = self._gated(f, *changes[h])
                         if len(weights):
@@ -281,9 +229,9 @@ class Shard:
         """The sum of a family that some columns (at `places`) are added to."""
         if state.G is not None:
             return LightSum(self.bases[f], places, np.array(weights), state.G[f])
-        gate = self.problem.families[f].gate
-        one = self.bases[f].combined(combination[self.functions[f]])
-        return LightSum(one, places, np.array(weights), state.offset[:, None], None if gate == NO_GATE else state.of(self.gates[:, gate]))
+        one, gate = self.bases[f].combined(combination[self.functions[f]]), self.problem.families[f].gate
+        gates = None if gate == NO_GATE else state.of(self.own.gates[:, gate])
+        return LightSum(one, places, np.array(weights), state.offset[:, None], gates)
 
     def sums(self, state: HeadRows, combination: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """f (m,) of the rows at work as G has it, and what it leaves of quadratic terms: (R,), or (1,) where weights are held."""
@@ -296,7 +244,7 @@ class Shard:
             values = G @ combination[self.functions[f]]
             gated = a
             if family.gate != NO_GATE:
-                gate = state.of(self.gates[:, family.gate])
+                gate = state.of(self.own.gates[:, family.gate])
                 values, gated = gate * values, gate * a
             f_values += values
             quadratic.append(gated @ G)
@@ -314,19 +262,18 @@ class Shard:
                 a, f_values = a[stays], f_values[stays]
         residual, lower, upper = state.residuals(f_values, part.intercept)
         if part.spaced:  # this shard's share, or all rows would come from the first shard: they are alike
-            chosen = evenly_spaced(a, lower, upper, -(-part.count * self.n // self.problem.n_rows))
+            chosen = evenly_spaced(a, lower, upper, -(-part.count * self.own.n // self.problem.n_rows))
         else:
             chosen = violators(residual, a, lower, upper, part.count)
         pick = [state.numbers(places) for places in chosen]
-        watched = part.watch[(part.watch >= self.first) & (part.watch < self.first + self.n)] - self.first
-        local = self._distinct(*pick, state.at_work(watched))
+        local = self.own.distinct(*pick, state.at_work(self.own.numbers(part.watch)))
         reply = HeadReply(
             part.head,
-            pick[0] + self.first,
+            pick[0] + self.own.first,
             residual[0][chosen[0]],
-            pick[1] + self.first,
+            pick[1] + self.own.first,
             residual[1][chosen[1]],
-            local + self.first,
+            local + self.own.first,
             None if state.G is None else self._gradients(state, local),
             quadratic,
             losses,
@@ -341,7 +288,7 @@ class Shard:
         parts = []
         for family, G in zip(self.problem.families, state.G, strict=True):
             rows = G[state.places(local)]
-            parts.append(rows if family.gate == NO_GATE else rows * self.gates[local, family.gate][:, None])
+            parts.append(rows if family.gate == NO_GATE else rows * self.own.gates[local, family.gate][:, None])
         return np.concatenate(parts, axis=1)
 
     # -- taking the place of a lost shard -------------------------------------------------------------------------------
@@ -352,40 +299,30 @@ class Shard:
 
     def enter(self, request: RoundRequest) -> None:
         """Compute columns that the caches of the other shards hold."""
-        self._enter(request)
+        self.pairs.enter(request)
 
     def resume(self, states: dict[int, tuple[float, np.ndarray]]) -> None:
         """Take over stages and dual variables of heads, by number: (factor of the bounds, a (n_total,))."""
         for h, (bounds_factor, a) in states.items():
-            self.heads[h].take_over(bounds_factor, a[self.first : self.first + self.n])
+            self.heads[h].take_over(bounds_factor, a[self.own.range])
 
     def hold_heads(self, numbers: list[int]) -> None:
         """Keep f alone for heads whose weights are held; it is zero until a proof says what it is."""
         for h in numbers:
-            self.heads[h].hold(np.zeros(self.n))
+            self.heads[h].hold(np.zeros(self.own.n))
 
     def rebuild(self, ids: np.ndarray, rows: dict, values: dict[int, np.ndarray]) -> None:
         """Add the part of some columns to the gradients. ids : (k,). rows : their features. values : (k,) dual variables by head."""
-        request = RoundRequest(0, ids, np.arange(len(ids)), rows)
         values = {h: a for h, a in values.items() if self.heads[h].G is not None}  # what is held a proof brings back
         self.add_light(ids, rows, {h: (ids[used], a[used]) for h, a in values.items() if len(used := np.flatnonzero(a))})
-        blocks = []
-        for s, statistic in enumerate(self.statistics):
-            if statistic in self.problem.light:
-                blocks.append(None)
-                continue
-            if self.cache[s] is None:
-                blocks.append((self.prepared[s].array, ids))
-                continue
-            fresh = statistic.empty_block(len(ids), self.n, self.problem.cell_dtype(statistic))
-            self._fill(s, fresh, request)
-            blocks.append((fresh, np.arange(len(ids))))
+        light, statistics = self.problem.light, self.pairs.statistics
+        blocks = {s: self.pairs.fresh_block(s, ids, rows) for s, statistic in enumerate(statistics) if statistic not in light}
         for h, a in values.items():
             for f, (family, basis) in enumerate(zip(self.problem.families, self.bases, strict=True)):
-                if blocks[self.family_statistic[f]] is None:
+                if self.pairs.of_family[f] not in blocks:
                     continue
                 weights = a if family.gate == NO_GATE else a * self.problem.gates[ids, family.gate]
-                block, places = blocks[self.family_statistic[f]]
+                block, places = blocks[self.pairs.of_family[f]]
                 used = np.flatnonzero(weights)
                 if len(used):
                     self._accumulate(basis, block, places[used], weights[used], self.heads[h].G[f])
@@ -394,27 +331,21 @@ class Shard:
 
     def fetch(self, ids: np.ndarray) -> dict:
         """Features of own rows."""
-        movable = {view: array for view, array in self.rows.items() if self._travels(view)}
-        return take(movable, ids - self.first)
+        return self.own.take(self.pairs.travelling_views, ids - self.own.first)
 
     def stack_hessian(self, s: int, *arguments: np.ndarray) -> np.ndarray:
         """Own rows of a combination of ready-made matrices, see `ShardStacks.hessian`."""
-        return self.stacks.hessian(s, self.prepared[s].array, *arguments)
+        return self.stacks.hessian(s, self.pairs.prepared[s].array, *arguments)
 
     def stack_change(self, s: int, *arguments: np.ndarray) -> np.ndarray:
         """Own rows of the products of ready-made matrices with a change, see `ShardStacks.change`."""
-        return self.stacks.change(s, self.prepared[s].array, *arguments)
-
-    def _stack_diagonal(self, s: int) -> np.ndarray:
-        """(own rows, M) diagonal entries of ready-made matrices."""
-        stack = self.prepared[s].array
-        return stack.diagonal() if isinstance(stack, StoreRows) else stack[np.arange(self.n), self.first + np.arange(self.n)]
+        return self.stacks.change(s, self.pairs.prepared[s].array, *arguments)
 
     def f_of(self, wanted: list[tuple[int, np.ndarray, np.ndarray]]) -> list[np.ndarray]:
         """f without the intercept, per (head, combination, ids), of those ids that are own rows, in their order."""
         found = []
         for h, combination, ids in wanted:
-            own = ids[(ids >= self.first) & (ids < self.first + self.n)] - self.first
+            own = self.own.numbers(ids)
             state = self.heads[h]
             if state.rows is not None or state.G is None:  # of rows that are not at work there are no sums, but a proof
                 found.append(state.f[own])
@@ -422,14 +353,3 @@ class Shard:
             values = self._gradients(state, own) @ combination
             found.append(values if state.offset is None else values + state.offset[own])
         return found
-
-
-def _sums(array: np.ndarray) -> tuple[np.ndarray, float]:
-    """Column sums (d,) and the sum of all squares of (n, d), in portions: BLAS adds those in the array's own dtype."""
-    sums, squares = np.zeros(array.shape[1]), 0.0
-    ones = np.ones(SUMMED_ROWS, array.dtype)
-    for start in range(0, len(array), SUMMED_ROWS):
-        part = array[start : start + SUMMED_ROWS]
-        sums += ones[: len(part)] @ part
-        squares += float(np.vdot(part, part))
-    return sums, squares

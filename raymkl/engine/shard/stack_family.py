@@ -66,6 +66,11 @@ class ShardStacks:
         if len(rows):
             out[rows] += self._sums(stack, rows, columns, matrices, weights)
 
+    def diagonal(self, stack: Stack) -> np.ndarray:
+        """(own rows, M) diagonal entries of all matrices."""
+        rows = np.arange(self.n)
+        return stack.diagonal() if isinstance(stack, StoreRows) else stack[rows, self.first + rows]
+
     def forget(self) -> None:
         """The changes that were asked for have been made."""
         self.changes = []

@@ -29,7 +29,7 @@ class Columns:
 
     def is_rough(self, shard: Shard, s: int) -> bool:
         """Whether a statistic is read from the cache."""
-        return self.slots is not None and isinstance(shard.cache[s], np.ndarray)
+        return self.slots is not None and isinstance(shard.pairs.cache[s], np.ndarray)
 
 
 def sweep(shard: Shard, columns: Columns, sums: dict[int, AccurateSums], points: list) -> None:
@@ -37,23 +37,23 @@ def sweep(shard: Shard, columns: Columns, sums: dict[int, AccurateSums], points:
 
     sums : of the wanted families. A point has `add(f, moments, stat, rows, columns, room)` and, by family, `totals` of its moments.
     """
-    for s in sorted({shard.family_statistic[f] for f in sums}):
-        families = [f for f in sums if shard.family_statistic[f] == s]
+    for s in sorted({shard.pairs.of_family[f] for f in sums}):
+        families = [f for f in sums if shard.pairs.of_family[f] == s]
         rough = columns.is_rough(shard, s)
         source = _CachedBlocks(shard, s, columns) if rough else _PreciseBlocks(shard, s, columns, [sums[f] for f in families])
         moments: dict[int, list] = {}
 
         def work(start: int, stop: int, source=source, families=families, moments=moments) -> None:
             mine = moments.setdefault(start, [[sums[f].moments() for f in families] for _ in points])
-            memory, room = np.empty((2, min(BLOCK_ROWS, shard.n) * BLOCK_COLUMNS))
+            memory, room = np.empty((2, min(BLOCK_ROWS, shard.own.n) * BLOCK_COLUMNS))
             for portion in range(start, stop):
-                rows = slice(portion * BLOCK_ROWS, min((portion + 1) * BLOCK_ROWS, shard.n))
+                rows = slice(portion * BLOCK_ROWS, min((portion + 1) * BLOCK_ROWS, shard.own.n))
                 for some, stat in source.blocks(rows, memory):
                     for point, own_moments in zip(points, mine, strict=True):
                         for f, moment in zip(families, own_moments, strict=True):
                             point.add(f, moment, stat, rows, some, room)
 
-        shard.threads.split(-(-shard.n // BLOCK_ROWS), work, cost=10.0 * shard.n * len(columns.ids))
+        shard.threads.split(-(-shard.own.n // BLOCK_ROWS), work, cost=10.0 * shard.own.n * len(columns.ids))
         for start in sorted(moments):
             for point, own_moments in zip(points, moments[start], strict=True):
                 for f, moment in zip(families, own_moments, strict=True):
@@ -68,19 +68,19 @@ class _PreciseBlocks:
     """Statistics computed in float64 from the rows as they came."""
 
     def __init__(self, shard: Shard, s: int, columns: Columns, sums: list[AccurateSums]):
-        self.shard, self.statistic = shard, shard.statistics[s]
+        self.shard, self.statistic = shard, shard.pairs.statistics[s]
         # Cells take what round-off makes negative for zero.
         self.clip = self.statistic.non_negative and not all(isinstance(one, CellSums) for one in sums)
-        self.local = columns.ids - shard.first
-        prepared = self.statistic.prepare(columns.features, np.float64, shard.centers) if len(columns.ids) else None
+        self.local = columns.ids - shard.own.first
+        prepared = self.statistic.prepare(columns.features, np.float64, shard.pairs.centers) if len(columns.ids) else None
         side = None if prepared is None else self.statistic.as_right(prepared)
         self.parts = [(some, side.take(some)) for some in _portions(len(columns.ids))]
 
     def blocks(self, rows: slice | np.ndarray, memory: np.ndarray):
         """Blocks of own rows with every portion of the columns: (slice, statistics), the latter good until the next one comes."""
-        own = self.statistic.prepare(take(self.shard.rows, rows), np.float64, self.shard.centers)
+        own = self.statistic.prepare(take(self.shard.own.features, rows), np.float64, self.shard.pairs.centers)
         side = self.statistic.as_left(own)
-        numbers = np.arange(self.shard.n)[rows]
+        numbers = np.arange(self.shard.own.n)[rows]
         # The statistic of a row with itself is known exactly.
         row = np.searchsorted(numbers, self.local)
         there = np.flatnonzero((row < len(numbers)) & (numbers[np.minimum(row, len(numbers) - 1)] == self.local))
@@ -99,13 +99,12 @@ class _CachedBlocks:
     """Statistics out of the shard's cache; those of columns that are not there are computed as if they were."""
 
     def __init__(self, shard: Shard, s: int, columns: Columns):
-        self.shard, self.cache, self.statistic, self.own = shard, shard.cache[s], shard.statistics[s], shard.prepared[s]
-        dtype = shard.problem.dtype_of(self.statistic)
+        self.shard, self.cache, self.statistic, self.own = shard, shard.pairs.cache[s], shard.pairs.statistics[s], shard.pairs.prepared[s]
         self.parts: list[tuple[slice, np.ndarray, np.ndarray, Any]] = []
         for some in _portions(len(columns.ids)):
             slots = columns.slots[some]
             missing = np.flatnonzero(slots < 0)
-            fresh = self.statistic.prepare(take(columns.features, some.start + missing), dtype, shard.centers) if len(missing) else None
+            fresh = shard.pairs.ready(s, take(columns.features, some.start + missing)) if len(missing) else None
             self.parts.append((some, np.where(slots < 0, 0, slots), missing, fresh))
 
     def blocks(self, rows: slice, memory: np.ndarray):
@@ -121,8 +120,8 @@ class _CachedBlocks:
 def precise_values(shard: Shard, columns: Columns, sums: dict[int, AccurateSums], point: Any, rows: np.ndarray) -> np.ndarray:
     """(k,) decision values of some own rows in full precision, of the families in `sums`. point : has `add_values`."""
     values, (memory, room) = np.zeros(len(rows)), np.empty((2, max(len(rows), 1) * BLOCK_COLUMNS))
-    for s in sorted({shard.family_statistic[f] for f in sums}):
-        families = [f for f in sums if shard.family_statistic[f] == s]
+    for s in sorted({shard.pairs.of_family[f] for f in sums}):
+        families = [f for f in sums if shard.pairs.of_family[f] == s]
         source = _PreciseBlocks(shard, s, columns, [sums[f] for f in families])
         for some, stat in source.blocks(rows, memory):
             for f in families:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from raymkl.engine.faults.policy import FailurePolicy, ShardFailure
 from raymkl.engine.faults.recovery import restore, state_of
 from raymkl.engine.rounds.coordinator import Coordinator
+from raymkl.engine.rounds.journal import Journal
 from raymkl.kernels import Laplacian, Linear, Polynomial, Precomputed, rbf
 from raymkl.kernels.pairs.families import NO_GATE
 from raymkl.optim.losses import EpsilonInsensitive, Hinge
@@ -280,8 +281,8 @@ def test_a_run_goes_on_from_any_round(name):
     for at in np.unique(np.linspace(0, len(states) - 1, 4).astype(int)).tolist():
         results, _, resumed = run(problem, rows, heads, [Fault("advance", 2, (at % SHARDS,))], budget, state=deepcopy(states[at]))
         assert_same_model(name, results)
-        assert resumed.history[: len(states[at]["history"])] == states[at]["history"]
-        assert resumed.seconds > states[at]["seconds"]
+        assert resumed.journal.history[: len(states[at]["history"])] == states[at]["history"]
+        assert resumed.journal.seconds > states[at]["seconds"]
 
 
 def test_a_state_between_two_stages_has_no_stage_twice():
@@ -291,7 +292,7 @@ def test_a_state_between_two_stages_has_no_stage_twice():
     pool.coordinator = coordinator = Coordinator(pool, deepcopy(problem), policy=FailurePolicy(0))
     coordinator.crew.load()
     rounds = coordinator.rounds(deepcopy(heads))
-    while not coordinator.results.get(0):
+    while not coordinator.journal.results.get(0):
         next(rounds)
     state = deepcopy(state_of(coordinator))
     rounds.close()
@@ -322,5 +323,6 @@ def test_restore_names_what_is_finished():
     problem, rows, heads, _, _, _ = Calm.of("classes")
     _, _, coordinator = run(problem, rows, heads)
     state = state_of(coordinator)
-    fresh = Coordinator(LossyPool(rows, deepcopy(problem), SHARDS), deepcopy(problem))
-    assert restore(fresh, deepcopy(heads), state) == {0, 1, 2} and fresh.round == coordinator.round
+    fresh = Journal()
+    restore(fresh, deepcopy(heads), state)
+    assert fresh.finished == {0, 1, 2} and fresh.round == coordinator.journal.round

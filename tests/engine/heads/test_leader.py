@@ -116,7 +116,7 @@ def run(heads, shards=2, budget=None):
     pool = LocalPool({None: X}, problem, shards)
     try:
         coordinator = Coordinator(pool, problem, budget, threads=2)
-        return coordinator.run(heads), coordinator.history
+        return coordinator.run(heads), coordinator.journal.history
     finally:
         pool.close()
 

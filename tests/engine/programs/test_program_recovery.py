@@ -70,7 +70,7 @@ class Runs:
             for _ in coordinator.rounds(program):
                 pass
             assert not any(shard.scratch for shard in self.pool.shards), "something was left with a shard"
-            return Outcome(coordinator.outcome(program), coordinator.history, self.policy.total)
+            return Outcome(coordinator.outcome(program), coordinator.journal.history, self.policy.total)
 
         self.monkeypatch.setattr(train_module, "_train_here", train_here)
         fitted = model.fit(data, y)

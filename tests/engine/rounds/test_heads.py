@@ -45,7 +45,7 @@ class Run:
 
 def train(heads, **options):
     with Run(**options) as coordinator:
-        return coordinator.run(heads), coordinator.history
+        return coordinator.run(heads), coordinator.journal.history
 
 
 def assert_same_solution(ours, reference, atol=1e-5):
@@ -233,9 +233,9 @@ def test_a_dropped_head_leaves_and_the_others_go_on():
         assert third not in (first, second)
         while coordinator.busy:
             coordinator.round_once()
-        assert_same_solution(coordinator.results[first][0], train([head_of(C=1.0)])[0][0][0])
-        assert_same_solution(coordinator.results[third][0], train([head_of(C=0.1)])[0][0][0])
-        assert coordinator.results[second] == []
+        assert_same_solution(coordinator.journal.results[first][0], train([head_of(C=1.0)])[0][0][0])
+        assert_same_solution(coordinator.journal.results[third][0], train([head_of(C=0.1)])[0][0][0])
+        assert coordinator.journal.results[second] == []
 
 
 def test_a_waiting_head_can_be_dropped():
@@ -245,7 +245,7 @@ def test_a_waiting_head_can_be_dropped():
         coordinator.drop([second])
         while coordinator.busy:
             assert {row["head"] for row in coordinator.round_once()} == {first}
-        assert second not in coordinator.results
+        assert second not in coordinator.journal.results
 
 
 def test_paused_heads_stand_still():
@@ -253,7 +253,7 @@ def test_paused_heads_stand_still():
         coordinator.open(2)
         first, second = coordinator.add([head_of(C=1.0), head_of(C=10.0)])
         coordinator.round_once()
-        coordinator.peek.update([first, second])
+        coordinator.peek.wanted.update([first, second])
         before = coordinator.solvers[second].a.copy()
         while first in coordinator.solvers:
             assert {row["head"] for row in coordinator.round_once(paused={second})} == {first}
@@ -261,19 +261,19 @@ def test_paused_heads_stand_still():
         assert coordinator.round_once(paused={second}) == [] and coordinator.busy
         while coordinator.busy:
             coordinator.round_once()
-        assert_same_solution(coordinator.results[second][0], train([head_of(C=10.0)])[0][0][0])
+        assert_same_solution(coordinator.journal.results[second][0], train([head_of(C=10.0)])[0][0][0])
 
 
 def test_a_head_may_be_paused_from_the_beginning():
     with Run() as coordinator:
         coordinator.open(2)
         first, second = coordinator.add([head_of(watch=np.arange(5)), head_of(C=3.0, watch=np.arange(5))])
-        coordinator.peek.update([first, second])
+        coordinator.peek.wanted.update([first, second])
         coordinator.round_once(paused={second})
-        assert second not in coordinator.peeked
+        assert second not in coordinator.peek.values
         while coordinator.busy:
             coordinator.round_once()
-        assert_same_solution(coordinator.results[second][0], train([head_of(C=3.0)])[0][0][0])
+        assert_same_solution(coordinator.journal.results[second][0], train([head_of(C=3.0)])[0][0][0])
 
 
 @pytest.mark.usefixtures("small_working_sets")
@@ -282,7 +282,7 @@ def test_peeking_shows_f_of_the_current_point():
     with Run(shards=3) as coordinator:
         coordinator.open(1)
         (number,) = coordinator.add([head_of(np.arange(N) % 4 > 0, C=5.0, watch=watch, p=1.05)])
-        coordinator.peek.add(number)
+        coordinator.peek.wanted.add(number)
         seen = 0
         while coordinator.busy:
             # The point that the coming round certifies.
@@ -290,11 +290,11 @@ def test_peeking_shows_f_of_the_current_point():
             if number in coordinator.solvers:
                 a, theta = coordinator.solvers[number].a.copy(), coordinator.solvers[number].theta.copy()
             coordinator.round_once()
-            if number in coordinator.peeked and theta is not None:
+            if number in coordinator.peek.values and theta is not None:
                 b = coordinator.solvers[number].certificate.intercept
-                np.testing.assert_allclose(coordinator.peeked[number], (K[watch] @ theta) @ a + b, atol=1e-8)
+                np.testing.assert_allclose(coordinator.peek.values[number], (K[watch] @ theta) @ a + b, atol=1e-8)
                 seen += 1
-        assert seen >= 2 and number not in coordinator.peeked
+        assert seen >= 2 and number not in coordinator.peek.values
 
 
 # -- blocks of working sets -------------------------------------------------------------------------------------------------------
@@ -311,8 +311,8 @@ def test_the_shared_square_holds_what_every_head_would_compute(dtype):
             coordinator.shared.bases,
             coordinator.shared.centers,
             coordinator.shared.seen,
-            coordinator.threads,
-            coordinator._ask_stacks,
+            coordinator.threads.for_rows,
+            coordinator.crew.ask_owners,
         )
         shared, own = WorkingBlocks(*arguments), WorkingBlocks(*arguments)
         shared.share(2)
@@ -320,7 +320,7 @@ def test_the_shared_square_holds_what_every_head_would_compute(dtype):
         for ids in (np.arange(5, 40), np.array([1, 7, 8, 33, 60, 61]), np.arange(20, 90, 3)):
             combination, delta = RNG.random(coordinator.shared.coefficients.shape[1]), RNG.normal(size=len(ids))
             shared.gather(ids)
-            blocks = [blocks.of(0, ids, np.empty((len(ids), len(ids))), coordinator.one_thread) for blocks in (shared, own)]
+            blocks = [blocks.of(0, ids, np.empty((len(ids), len(ids))), coordinator.threads.one) for blocks in (shared, own)]
             one, other = (block.hessian(combination, None, None).copy() for block in blocks)
             np.testing.assert_allclose(one, other, rtol=2e-5 if dtype is np.float32 else 1e-10, atol=1e-6 if dtype is np.float32 else 1e-12)
             np.testing.assert_allclose(*(block.change(delta) for block in blocks), rtol=1e-4, atol=1e-5)

@@ -12,6 +12,7 @@ from raymkl import MKLClassifier, RayParams
 from raymkl.engine import plan
 from raymkl.engine.heads import head as head_solver
 from raymkl.engine.heads import state as head_state
+from raymkl.engine.rounds.proving import proof_request
 from raymkl.engine.shard import proof
 from raymkl.engine.shard.head_rows import WORTH_LEAVING, HeadRows
 from raymkl.engine.shard.proof import prove, review
@@ -28,7 +29,7 @@ RANKS = [2, 1]
 
 
 def rows_of(head=None, first=100, n=200):
-    return HeadRows(head_of(Y) if head is None else head, first, n, RANKS)
+    return HeadRows(head_of(Y) if head is None else head, slice(first, first + n), RANKS)
 
 
 # -- leaving -----------------------------------------------------------------------------------------------------------
@@ -131,7 +132,7 @@ def test_a_review_takes_violators_back(dtype, shards, monkeypatch):
         for state in states:
             state.shrink(state.a != 0)
             assert state.rows is not None
-        request = coordinator.proof_request([0])
+        request = proof_request(coordinator.shared, coordinator.roster.at_work)
         coordinator.crew.ask("apply", prove, request)
         coordinator.crew.ask("apply", review, request)
         violates = (a == 0) & (Y * (f + b) < 1 - 1e-4)
@@ -175,7 +176,7 @@ class Seen:
             return review(shard, request, held)
 
         monkeypatch.setattr(HeadRows, "shrink", shrink)
-        monkeypatch.setattr("raymkl.engine.rounds.coordinator.review", reviewed)
+        monkeypatch.setattr("raymkl.engine.rounds.proving.review", reviewed)
 
 
 @cache

@@ -59,7 +59,7 @@ def test_sums_equal_those_over_cached_statistics_and_naive_ones(dtype, gate_of_e
     """Several heads at once, with columns of other shards, of own rows, and of all rows."""
     (light, spread), (cached, _) = (shard_of(dtype, kind, len(CHANGES), gate_of_entry) for kind in (True, False))
     replies = [told(shard, spread, 1, CHANGES) for shard in (light, cached)]
-    assert all(cache is None for cache in light.cache) and not any(cache is None for cache in cached.cache)
+    assert all(cache is None for cache in light.pairs.cache) and not any(cache is None for cache in cached.pairs.cache)
     K = gated(gram(BANK, X), gate_of_entry, GATES)[FIRST:LAST]
     close = {"rtol": 1e-12, "atol": 1e-12} if dtype == np.float64 else {"rtol": 1e-4, "atol": 1e-4}
     for h, (ids, delta) in enumerate(CHANGES):
@@ -99,12 +99,12 @@ def test_some_rows_are_those_of_all(dtype):
 def test_a_row_is_at_no_distance_from_itself(rows):
     """Far from the origin squared distances in float32 are off by whole numbers; that of a row to itself is known."""
     shard, _ = shard_of(np.float32, True, offset=1e4)
-    s = next(s for s, statistic in enumerate(shard.statistics) if statistic.non_negative)
-    f = shard.family_statistic.index(s)
+    s = next(s for s, statistic in enumerate(shard.pairs.statistics) if statistic.non_negative)
+    f = shard.pairs.of_family.index(s)
     ids = np.array([FIRST + 2, FIRST + 9, FIRST + 30])
-    columns = shard.statistics[s].prepare(take({None: X + 1e4}, ids), np.float32, shard.centers)
+    columns = shard.pairs.statistics[s].prepare(take({None: X + 1e4}, ids), np.float32, shard.pairs.centers)
     for place, own in enumerate((2, 9, 30)):
-        out = np.zeros((shard.n if rows is None else len(rows), shard.bases[f].rank))
+        out = np.zeros((shard.own.n if rows is None else len(rows), shard.bases[f].rank))
         add_columns(shard, s, columns, ids, rows, [LightSum(shard.bases[f], np.array([place]), np.ones(1), out)])
         values = out @ shard.bases[f].coefficients.T
         np.testing.assert_allclose(values[own if rows is None else place], 1.0, atol=3e-6)

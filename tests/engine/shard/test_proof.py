@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from raymkl.engine.rounds.proving import proof_request
 from raymkl.engine.shard.proof import is_accurate, mask_sums, prove
 from raymkl.kernels import Chi2, Custom, Laplacian, Linear, Polynomial, rbf
 from raymkl.kernels.pairs.families import NO_GATE
@@ -26,7 +27,7 @@ INTERCEPTS = np.array([-0.7, 0.0, 0.4])
 
 def proved(coordinator, heads, slots=False):
     """(losses (B,), s (E,), error, deviation) of some heads, summed over the shards."""
-    request = coordinator.proof_request(heads)
+    request = proof_request(coordinator.shared, {h: coordinator.roster.at_work[h] for h in heads})
     for part in request.heads:
         part.intercepts = INTERCEPTS
     if slots:
@@ -189,7 +190,7 @@ def test_offsets_make_the_next_round_accurate(light, shards):
         told_nothing_new(coordinator)
         solver.point.intercepts = INTERCEPTS
         ((losses, s, _, _),) = proved(coordinator, [0])
-        solver.take_proof(losses, s * coordinator.factors[0])
+        solver.take_proof(losses, s * coordinator.roster.at_work[0].normalisation)
         solver.settle()
         assert not solver.done
         told_nothing_new(coordinator)

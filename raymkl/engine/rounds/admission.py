@@ -1,0 +1,59 @@
+"""How heads that have waited come to work: normalisation, the round-off of their kernels, a first point, a leader for those that share
+weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import replace
+
+import numpy as np
+
+from ..heads.head import HeadSolver
+from ..heads.leader import Leader
+from ..heads.roster import HeadAtWork
+from ..heads.state import NARROW_PATIENCE, PATIENCE
+from ..problem import Head
+from .shared import Shared
+
+
+def admit(shared: Shared, chosen: list[tuple[int, Head]], observed: Container[int] = ()) -> dict[int, HeadAtWork]:
+    """Add heads to the shards; returns them as they begin. observed : those whose f somebody looks at between the rounds."""
+    chosen = [(h, replace(head, shrinks=_may_shrink(shared, head) and h not in observed)) for h, head in chosen]
+    heads = [head for _, head in chosen]
+    masks = np.stack([(head.bounds > 0).astype(float) for head in heads])
+    diagonal = np.sum(shared.crew.ask("diagonals", masks), axis=0)
+    factors = shared.normalisations(heads, masks, diagonal)
+    diagonal = np.abs(diagonal) / np.maximum(masks.sum(axis=1), 1)[:, None]
+    shared.crew.ask("add_heads", dict(chosen))
+    admitted = {h: _begun(shared, head, factors[k], diagonal[k]) for k, (h, head) in enumerate(chosen)}
+    groups: dict[int, list[HeadAtWork]] = {}
+    for h, head in chosen:
+        if head.group is not None:
+            groups.setdefault(head.group, []).append(admitted[h])
+    for members in groups.values():
+        leader = Leader([member.solver for member in members])
+        for member in members:
+            member.leader = leader
+    return admitted
+
+
+def _begun(shared: Shared, head: Head, factors: np.ndarray, diagonal: np.ndarray) -> HeadAtWork:
+    """A head at its first point. factors : (E,) normalisation. diagonal : (E,) mean of k(i, i)."""
+    plan = shared.plan
+    # Held weights may stand still for long between two steps.
+    steady = shared.problem.may_widen and head.solver == "chunking" and head.theta_step != "cutting_plane"
+    patience = NARROW_PATIENCE if steady else PATIENCE
+    coefficients, round_off = shared.coefficients * factors[:, None], factors * shared.round_off(diagonal)
+    begun = HeadAtWork(HeadSolver(head, coefficients, plan.working_set, plan.new, round_off, patience), factors, diagonal)
+    begun.step = begun.solver.starting_step()
+    return begun
+
+
+def _may_shrink(shared: Shared, head: Head) -> bool:
+    """Whether a head can do with sums for the rows near the margin: light statistics only, more rows than one working set, nobody who
+    looks at other rows between the rounds.
+    """
+    light = all(statistic in shared.problem.light for statistic in shared.statistics)
+    alone = head.group is None and not head.every_row
+    return light and alone and not shared.accurate and shared.problem.n_rows > shared.plan.working_set
