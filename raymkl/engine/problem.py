@@ -105,11 +105,11 @@ class HeadRequest:
     columns : (k,) ids of rows whose dual variable changed, `slots` (k,) where their statistics are, `delta` (k,) the changes and
     `values` (k,) the new values (adding a change could miss a bound by one bit, and "at its bound" must be exact).
     combination : (R,) weights of the basis functions that make up f. intercepts : (B,) candidates to evaluate the loss at.
-    intercept : the best one so far. watch : ids whose gradients are wanted back. count : violators wanted per side. spaced : pick them
+    watch : ids whose gradients are wanted back. count : violators wanted per side. spaced : pick them
     evenly, not by violation.
     bounds_factor : what this stage of the path multiplies the head's bounds by. stretch : what all dual variables are multiplied by first.
     leave : (intercept, band): rows that are further than the band from moving their dual variable leave the rounds; None: none leave.
-    hold : whether f alone is to be kept after this round.
+    hold : whether f alone is to be kept after this round. intercept : the best candidate so far.
     """
 
     head: int
@@ -119,7 +119,6 @@ class HeadRequest:
     values: np.ndarray
     combination: np.ndarray
     intercepts: np.ndarray
-    intercept: float
     watch: np.ndarray
     count: int
     spaced: bool = False
@@ -127,6 +126,7 @@ class HeadRequest:
     stretch: float = 1.0
     leave: tuple[float, float] | None = None
     hold: bool = False
+    intercept: float = 0.0
 
 
 @dataclass

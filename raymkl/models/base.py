@@ -344,7 +344,7 @@ class BaseMKL:
         values = self.expansion_.contributions(*self._rows_to_predict(X))
         return values[:, 0] if values.shape[1] == 1 else values
 
-    @available_if(lambda self: hasattr(super(BaseMKL, self), "score"))  # detectors of novelty have none
+    @available_if(lambda self: hasattr(super(), "score"))  # detectors of novelty have none
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Quality of the predictions of X, with y (n,) as for `fit`, rows counted by sample_weight (n,) or alike.
 

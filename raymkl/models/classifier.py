@@ -280,7 +280,8 @@ def probabilities_of(values: np.ndarray) -> np.ndarray:
 class HeldOutClassifier(ClassifierMixin, BaseEstimator):
     """Decision values of one set of rows in the clothes of a fitted classifier, for scikit-learn's scorers.
 
-    classes_ : labels. probabilities : whether the values are log odds. values : (n,) or (n, n_classes) decision values of the rows that `predict` and `decision_function` are asked for.
+    classes_ : labels. values : (n,) or (n, n_classes) decision values of the rows that `predict` and `decision_function` are asked for.
+    probabilities : whether the values are log odds.
     """
 
     def __init__(self, classes: Any = None, values: Any = None, probabilities: bool = False):

@@ -18,7 +18,7 @@ from .base import BaseMKL
 class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
     """The region that most examples lie in, under a learned combination of kernels.
 
-        min_{w,b}  1/2 ||w||_{2,p}^2 + sum_i c_i max(0, -f(x_i)) + nu sum_i c_i b,    f(x) = sum_m <w_m, phi_m(x)> + b,   c_i = sample_weight_i
+        min_{w,b}  1/2 ||w||_{2,p}^2 + sum_i c_i max(0, -f(x_i)) + nu sum_i c_i b,    f(x) = sum_m <w_m, phi_m(x)> + b,   c = sample_weight
 
     solved to a certified relative duality gap; the one-class support vector machine over many kernels. f is positive inside the region and
     negative outside. At most the part `nu` of the training examples (by weight) lie outside, at least that part are support vectors.

@@ -129,7 +129,7 @@ class Terms:
         return intercept + (self.at_slope(f + intercept) - a) * self.loss.least_curvature(self.bounds)
 
     def voices(self, a: np.ndarray) -> np.ndarray:
-        """(n,) how much every row has to say about b: bounds, so that merging equal rows changes nothing, or what moves by a change of b."""
+        """(n,) how much every row has to say about b: its bound, so that merging equal rows changes nothing, or what b moves there."""
         return 1.0 / np.maximum(self.curvature(a), 1e-300) if self.loss.is_smooth else self.bounds
 
     def value(self, a: np.ndarray) -> float:

@@ -235,4 +235,4 @@ def test_the_stretch_into_a_new_stage_is_the_best_one(loss, factor):
     assert t == pytest.approx(best, abs=2e-3)
     np.testing.assert_array_equal(point.a, np.clip(a * t, box.lower, box.upper))
     np.testing.assert_allclose(point.s, s * t**2)
-    assert box.stage == 1 and box.bounds_factor == factor and np.all(box.bounds == factor)
+    assert box.stage == 1 and box.bounds_factor == factor and np.all(box.terms.bounds == factor)

@@ -100,13 +100,13 @@ def test_rows_that_came_last_stay(small_sets):
 @pytest.mark.parametrize(("bank", "part"), [([RBF(0.05)], WHOLE), (rbf([0.01, 0.05, 0.3]), INNER)])
 def test_all_rows_at_once_are_solved_precisely_where_no_weights_follow(monkeypatch, bank, part):
     """One kernel is done after one sub-problem. With several the weights move after it, and a precise solution would be lost."""
-    tolerances, original = [], ascent.solve
+    tolerances, original = [], ascent.solve_terms
 
-    def solve(Q, residual, x, lower, upper, tolerance, **more):
+    def solve(Q, terms, residual, x, tolerance, **more):
         tolerances.append((tolerance, len(x)))
-        return original(Q, residual, x, lower, upper, tolerance, **more)
+        return original(Q, terms, residual, x, tolerance, **more)
 
-    monkeypatch.setattr(ascent, "solve", solve)
+    monkeypatch.setattr(ascent, "solve_terms", solve)
     clf = MKLClassifier(kernels=bank, engine="local", tol=1e-3).fit(X[:400], Y[:400])
     assert clf.converged_ and clf.duality_gap_ <= 1e-3
     assert tolerances[0] == (part, 400)  # the first violation is above 1

@@ -6,9 +6,9 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raymkl.optim.losses import Hinge, OneClass, Terms, feasible
 from raymkl.engine.rounds.caches import ColumnCache, RowStore
 from raymkl.engine.run import WORTH_A_CLUSTER, choose_engine
+from raymkl.optim.losses import Hinge, Terms, feasible
 
 
 def ids(*values):
