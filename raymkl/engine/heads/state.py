@@ -76,7 +76,8 @@ class Seen:
         """What a summary says before the point is certified."""
         top = summary.grow_residual.max(initial=-np.inf)
         bottom = summary.shrink_residual.min(initial=np.inf)
-        return cls(summary, max(top - bottom, 0.0), (top + bottom) / 2 if np.isfinite(top) and np.isfinite(bottom) else None)
+        ends = [end for end in (top, bottom) if np.isfinite(end)]  # one alone where all variables are at the same end of their box
+        return cls(summary, max(top - bottom, 0.0), float(np.mean(ends)) if ends else None)
 
 
 class Correction:

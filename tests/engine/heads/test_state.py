@@ -193,7 +193,7 @@ def test_what_a_round_shows():
     assert seen.violation == pytest.approx(0.6) and seen.middle == pytest.approx(0.2) and not seen.stale
     assert Seen.of(summary_of([0], [0.5], [1], [0.7])).violation == 0.0
     one_side = Seen.of(summary_of([0], [0.5], [], []))
-    assert one_side.middle is None and one_side.violation == 0.0
+    assert one_side.middle == 0.5 and one_side.violation == 0.0  # b lies beyond it
 
 
 def test_a_proof_corrects_the_rounds_after_it():
