@@ -63,9 +63,11 @@ def bring_up_to_date(coordinator: Coordinator, shard: int) -> set[int]:
             ids = used[start : start + at_once]
             values = {h: solver.told[ids] for h, solver in solvers.items() if np.any(solver.told[ids])}
             ask("rebuild", ids, shared.rows_of(ids) if shared.compared else {}, values)
-        corrected = {h: head for h, head in at_work.items() if head.solver.proofs or head.solver.held}
+        corrected = {h: head for h, head in at_work.items() if head.solver.corrected}
         if corrected and not shared.accurate:  # what a proof had shown is gone with the lost shard
             ask("apply", prove, proof_request(shared, corrected))
+            for head in corrected.values():
+                head.solver.correction.stale = True
     cached = shared.cache.columns if shared.cached else NO_IDS
     for start in range(0, len(cached), at_once):
         ids = cached[start : start + at_once]

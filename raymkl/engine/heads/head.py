@@ -164,9 +164,9 @@ class HeadSolver:
         return self.course.rounds
 
     @property
-    def proofs(self) -> int:
-        """Proofs of this stage."""
-        return self.course.proofs
+    def corrected(self) -> bool:
+        """Whether shards have what a proof has shown of f; while weights are held, all that they have of it is from a proof."""
+        return self.correction.made or self.held
 
     @property
     def ready(self) -> bool:
@@ -289,7 +289,7 @@ class HeadSolver:
 
     def take_proof(self, losses: np.ndarray, s: np.ndarray) -> None:
         """The accurate losses (B,) and quadratic terms (E,) of the present point. What the rounds were wrong about is corrected."""
-        self.correction.proved = s
+        self.correction.take(s)
         self._take_quadratic_terms(s)
         self._certify(losses, proved=True)
 

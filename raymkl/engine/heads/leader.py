@@ -54,7 +54,10 @@ class Leader:
         if self.course.remember(self.certificate, NO_VALUES, self.theta):
             for member in self.members:
                 member.course.best = self._found(member)
-        self.course.decide(self.certificate, satisfied=self.certificate.gap <= self.head.tol)
+        stale = any(member.correction.stale for member in self.members)
+        if stale:  # a wrong gap may stand still above the tolerance, where nobody would ask for a proof
+            self.course.forget_proofs()
+        self.course.decide(self.certificate, satisfied=self.certificate.gap <= self.head.tol or stale)
         moved = False
         if self.course.state is State.GOING_BACK:
             self.theta = self.course.best.theta.copy()

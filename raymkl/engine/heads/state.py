@@ -84,12 +84,18 @@ class Correction:
     """What proofs have shown the rounds' quadratic terms to differ by.
 
     offset : (E,) to be added to those of a round. proved : (E,) quadratic terms of this very point, until the next round is compared with
-    them.
+    them. made : whether there was a proof; shards then have what it has shown of f, from one stage to the next. stale : whether a shard has
+    made its sums anew since then, whose errors are others: f and quadratic terms do not fit each other until the next proof.
     """
 
     def __init__(self, n_entries: int):
         self.offset = np.zeros(n_entries)
         self.proved: np.ndarray | None = None
+        self.made = self.stale = False
+
+    def take(self, s: np.ndarray) -> None:
+        """Quadratic terms (E,) of this very point, by a proof."""
+        self.proved, self.made, self.stale = s, True, False
 
     def applied(self, s: np.ndarray) -> np.ndarray:
         """The quadratic terms (E,) of a round, corrected."""
@@ -168,6 +174,10 @@ class Course:
         """Go on with more precise statistics from the present point."""
         self.state, self.patience = State.WORKING, PATIENCE
         self.proofs, self.last_proof, self.last_progress, self.stalled = 0, np.inf, self.rounds, False
+
+    def forget_proofs(self) -> None:
+        """What proofs have shown so far is no reason to give up, because the sums are others by now."""
+        self.proofs, self.last_proof = 0, np.inf
 
     @property
     def asks_for_proof(self) -> bool:

@@ -189,7 +189,7 @@ def leave_too_early(monkeypatch, proofs):
     rule = head_solver.HeadSolver.leave.fget
 
     def leave(solver):
-        hasty = solver.head.shrinks and solver.certificate is not None and solver.proofs < proofs
+        hasty = solver.head.shrinks and solver.certificate is not None and solver.course.proofs < proofs
         return (solver.seen.middle, -solver.violation) if hasty else rule(solver)
 
     monkeypatch.setattr(head_solver.HeadSolver, "leave", property(leave))
