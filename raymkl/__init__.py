@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` below is what happens
+    from . import baselines as baselines
     from . import diagnostics as diagnostics
     from . import kernels as kernels
     from . import metrics as metrics
@@ -36,6 +37,7 @@ _HOMES = {
     "load": "raymkl.io",
     "metrics": None,
     "report": "raymkl.inspection.report.page",
+    "baselines": None,
     "diagnostics": None,
     "kernels": None,
     "norms": "raymkl.optim.norms",
@@ -51,6 +53,7 @@ __all__ = [
     "MKLRegressor",
     "RayParams",
     "Session",
+    "baselines",
     "diagnostics",
     "kernels",
     "load",
