@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from .base import Baseline
 from .svm import Certificate, Point, WeightedSVM, cleaned
@@ -72,14 +72,26 @@ def hessian(svm: WeightedSVM, point: Point, products: np.ndarray) -> np.ndarray:
     free = np.flatnonzero((size > AT_BOUND * svm.C) & (size < (1.0 - AT_BOUND) * svm.C))
     if len(free) < 2:
         return np.zeros((len(products), len(products)))
-    inner = point.matrix[np.ix_(free, free)].copy()
-    inner[np.diag_indices(len(free))] += RIDGE * np.trace(inner) / len(free)
     right = np.column_stack([products[:, free].T, np.ones(len(free))])
-    solved = cho_solve(cho_factor(inner, lower=True, overwrite_a=True, check_finite=False), right, check_finite=False)
+    solved = _solved(point.matrix[np.ix_(free, free)], right)
     # The sum of the dual variables stays what it is.
     moved = solved[:, :-1] - np.outer(solved[:, -1], solved[:, :-1].sum(axis=0)) / solved[:, -1].sum()
     second = right[:, :-1].T @ moved
     return (second + second.T) / 2.0
+
+
+def _solved(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """matrix^-1 right for a symmetric matrix that may be singular, and by round-off in what was handed over a little indefinite."""
+    ridge, size = RIDGE, np.trace(matrix) / len(matrix)
+    while True:
+        try:
+            factor = cho_factor(matrix + ridge * size * np.eye(len(matrix)), lower=True, overwrite_a=True, check_finite=False)
+        except LinAlgError:
+            if ridge > 1.0:
+                raise
+            ridge *= 100.0
+        else:
+            return cho_solve(factor, right, check_finite=False)
 
 
 class SimplexProgram:

@@ -95,3 +95,20 @@ def test_quadratic_programs_in_a_row(M):
         z = cleaned(z)
         value = 0.5 * (z - d) @ H @ (z - d) + g @ (z - d)
         assert value <= problem.value + 1e-4 * max(1.0, abs(problem.value))
+
+
+def test_hessian_of_matrices_that_are_a_little_indefinite(svm):
+    """Ready-made matrices come with round-off of their own."""
+    noise = np.random.default_rng(0).normal(size=svm.matrices.shape)
+    svm.matrices += 1e-4 * (noise + np.swapaxes(noise, 1, 2))
+    weights = np.zeros(len(BANK))
+    weights[-1] = 1.0  # the linear kernel has rank six
+    point = svm.solve(weights)
+    assert np.isfinite(hessian(svm, point, svm.certify(point).products)).all()
+
+
+def test_quadratic_program_that_begins_without_curvature():
+    program, g, d = SimplexProgram(3), np.array([1.0, -2.0, 0.5]), np.full(3, 1 / 3)
+    np.testing.assert_allclose(program.solve(np.zeros((3, 3)), g, d), [0, 1, 0], atol=1e-5)
+    H = np.array([[2.0, 1.0, 0.0], [1.0, 2.0, 1.0], [0.0, 1.0, 2.0]])
+    np.testing.assert_allclose(program.solve(H, g, d), SimplexProgram(3).solve(H, g, d), atol=1e-5)
