@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Generator
+from contextlib import nullcontext
 from numbers import Integral, Real
 from typing import Any, Self
 
@@ -12,6 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
+from threadpoolctl import threadpool_limits
 
 from ..data.views import view_of
 from ..engine.resources import free_memory
@@ -23,6 +25,8 @@ from .svm import Certificate, Point, WeightedSVM
 
 # Matrices of n rows beside those of the kernels: the sum of them, the direction, a copy of either, and LIBSVM's cache.
 BESIDES = 5
+# Up to so many rows one thread is quicker in the linear algebra between two SVMs: several libraries have threads that wait for each other.
+SMALL = 2000
 
 
 class Baseline(BaseMKL, ClassifierMixin, BaseEstimator):
@@ -58,7 +62,9 @@ class Baseline(BaseMKL, ClassifierMixin, BaseEstimator):
         self.kernels_ = kernels
         self.classes_, index = np.unique(y, return_inverse=True)
         svm = WeightedSVM(self._matrices(rows), 2.0 * index - 1.0, self.C, self.tol)
-        self._keep_point(rows, svm, *self._learn(svm))
+        with threadpool_limits(1, "blas") if n <= SMALL else nullcontext():
+            learned = self._learn(svm)
+        self._keep_point(rows, svm, *learned)
         return self
 
     def _check_params(self) -> None:
