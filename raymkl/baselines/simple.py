@@ -100,10 +100,9 @@ def _step(svm: WeightedSVM, point: Point, terms: np.ndarray, search: float) -> P
     """One step from a point with terms (M,) a' K_m a; None when J does not decrease."""
     size = max(float(np.linalg.norm(terms)), 1e-300)
     direction = descent_direction(point.weights, -terms / size)
-    start, base = point, int(np.argmax(point.weights))
+    start, base, slope = point, int(np.argmax(point.weights)), svm.combined(direction)
     while np.any(direction < 0):
         reach, first = longest_step(start.weights, direction)
-        slope = svm.combined(direction)
         far = start.weights + reach * direction
         far[first] = 0.0
         matrix = start.matrix + reach * slope
@@ -115,6 +114,7 @@ def _step(svm: WeightedSVM, point: Point, terms: np.ndarray, search: float) -> P
                 break
         start = end
         # The weight stays at zero; the base takes over its part of the direction.
+        slope = slope + direction[first] * (svm.matrices[base] - svm.matrices[first])
         direction[base] += direction[first]
         direction[first] = 0.0
         if first == base:

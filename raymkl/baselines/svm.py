@@ -16,6 +16,8 @@ COARSEST = 1e-3
 FINEST = 1e-8
 # Part of the relative gap that may come from the SVM; beyond, it is solved more precisely.
 SVM_SHARE = 0.1
+# Sums of matrices are made in blocks of so many bytes, which stay in the processor's cache.
+BLOCK_BYTES = 2**18
 # Weights below this are zero.
 NEGLIGIBLE = 1e-8
 
@@ -61,9 +63,12 @@ class WeightedSVM:
     def combined(self, weights: np.ndarray) -> np.ndarray:
         """(n, n) sum_m weights_m K_m."""
         total = np.zeros(self.matrices.shape[1:])
-        part = np.empty_like(total)
-        for m in np.flatnonzero(weights):
-            total += np.multiply(self.matrices[m], weights[m], out=part)
+        used, step = np.flatnonzero(weights), max(1, BLOCK_BYTES // total[0].nbytes)
+        part = np.empty_like(total[:step])
+        for start in range(0, len(total), step):
+            block = total[start : start + step]
+            for m in used:
+                block += np.multiply(self.matrices[m, start : start + step], weights[m], out=part[: len(block)])
         return total
 
     def solve(self, weights: np.ndarray, matrix: np.ndarray | None = None) -> Point:
