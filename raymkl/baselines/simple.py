@@ -14,6 +14,8 @@ GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 # The line search ends when its interval is this part of the longest step; it becomes finer when no step is found.
 COARSE_SEARCH = 0.1
 FINE_SEARCH = 1e-4
+# Parts of a direction below this, relative to its largest, are none.
+ROUND_OFF = 1e-12
 # A way to the next zero is not tried by an SVM when the gradient promises less than this part of what `tol` allows.
 TOO_SHORT = 1e-3
 
@@ -83,6 +85,7 @@ def descent_direction(weights: np.ndarray, gradient: np.ndarray) -> np.ndarray:
     reduced = gradient - gradient[base]
     direction = np.where((weights > 0) | (reduced < 0), -reduced, 0.0)
     direction[base] = 0.0
+    direction[np.abs(direction) < ROUND_OFF * np.abs(direction).max()] = 0.0
     direction[base] = -direction.sum()
     return direction
 
