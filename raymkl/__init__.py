@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` below is what happens
+    from . import baselines as baselines
     from . import diagnostics as diagnostics
     from . import kernels as kernels
     from . import metrics as metrics
@@ -38,6 +39,7 @@ _HOMES = {
     "load": "raymkl.io",
     "metrics": None,
     "report": "raymkl.inspection.report.page",
+    "baselines": None,
     "diagnostics": None,
     "kernels": None,
     "norms": "raymkl.optim.norms",
@@ -54,6 +56,7 @@ __all__ = [
     "MKLRegressor",
     "RayParams",
     "Session",
+    "baselines",
     "diagnostics",
     "kernels",
     "load",

@@ -1,4 +1,4 @@
-"""The sequence studies in their small made-up form: they run, write what they say, and go on where they were stopped."""
+"""The studies in a small form: they run and write what they say; those of sequences go on where they were stopped."""
 
 import csv
 import importlib
@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -89,3 +90,52 @@ def test_profiles_of_dinucleotides(monkeypatch):
         all_steps = np.array([*table.values(), *(v for pair, v in table.items() if pair not in ("AT", "CG", "GC", "TA"))])
         want = [(values[i : i + tss.SMOOTHED].mean() - all_steps.mean()) / all_steps.std() for i in range(40 - tss.SMOOTHED)]
         np.testing.assert_allclose(here[0], want, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_sparsity_toy(example, tmp_path, monkeypatch):
+    """Two data sets at the ends: one relevant kernel wants p = 1, all of them a large p."""
+    pytest.importorskip("matplotlib")
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    toy = importlib.import_module("sparsity_toy")
+    monkeypatch.setattr(toy, "RELEVANT", (1, 50))
+    monkeypatch.setattr(toy, "QUICK_NORMS", (1.0, 2.0, np.inf))
+    example("sparsity_toy", "--quick", "--sets", 2, "--jobs", 1, "--out", tmp_path)
+    table = pd.read_csv(tmp_path / "sparsity_toy.csv", comment="#")
+    assert list(table.columns[:5]) == ["relevant", "p", "error", "std", "bayes"]
+    error = table.pivot(index="relevant", columns="p", values="error")
+    assert list(error.columns) == [1.0, 2.0, np.inf]
+    assert error.loc[1, 1.0] < 0.09 < 0.3 < error.loc[1, np.inf] and error.loc[50, 2.0] < error.loc[50, 1.0] - 0.03
+    np.testing.assert_allclose(table["bayes"], 0.0401, atol=1e-4)
+    assert (tmp_path / "sparsity_toy.png").stat().st_size > 1000
+    for wrong in (("--sets", 1), ("--jobs", 0)):
+        with pytest.raises(SystemExit):
+            example("sparsity_toy", *wrong, "--out", tmp_path)
+
+
+def test_sparsity_toy_data(monkeypatch):
+    """Two Gaussians at the distance that is said, whatever the number of relevant features."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    toy = importlib.import_module("sparsity_toy")
+    for relevant in toy.RELEVANT:
+        mu = toy.hypothesis(relevant)
+        assert np.isclose(np.linalg.norm(mu), 1.75) and np.count_nonzero(mu) == relevant
+        X, y = toy.draw(20_000, relevant, np.random.default_rng(relevant))
+        assert y.sum() == 0
+        np.testing.assert_allclose((X * y[:, None]).mean(axis=0), mu, atol=0.04)
+        assert abs(np.mean(np.sign(X @ mu) != y) - 0.0401) < 0.006
+
+
+@pytest.mark.slow
+def test_runtime(example, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("matplotlib")
+    monkeypatch.delenv("RAYMKL_MNIST", raising=False)
+    example("runtime", "--quick", "--sizes", 60, 90, "--kernels", 3, 6, "--n", 80, "--out", tmp_path)
+    table = pd.read_csv(tmp_path / "runtime.csv", comment="#")
+    assert list(table.columns) == ["method", "n", "kernels", "seconds", "gap"]
+    assert table["method"].nunique() == 9 and set(table["n"]) == {60, 80, 90} and set(table["kernels"]) == {3, 6, 50}
+    assert (table["gap"] <= 1e-3).all() and (table["seconds"] > 0).all() and len(table) == 4 * 9
+    assert (tmp_path / "runtime.png").stat().st_size > 1000
+    example("runtime", "--quick", "--sizes", 60, 90, "--kernels", 3, "--n", 80, "--patience", 1e-9, "--out", tmp_path)
+    assert len(pd.read_csv(tmp_path / "runtime.csv", comment="#")) == 2 * 9  # once over rows, once over kernels
+    assert "is not tried on more" in capsys.readouterr().out

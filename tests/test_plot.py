@@ -14,7 +14,15 @@ matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 
-from raymkl.plot import AlignmentDisplay, ConvergenceDisplay, KernelWeightsDisplay, kernel_names, shorten, weight_rows  # noqa: E402
+from raymkl.plot import (  # noqa: E402
+    AlignmentDisplay,
+    ConvergenceDisplay,
+    KernelWeightsDisplay,
+    SpectraDisplay,
+    kernel_names,
+    shorten,
+    weight_rows,
+)
 
 BANK = [*kernels.rbf([0.01, 0.1, 1.0]), kernels.Linear()]
 
@@ -104,7 +112,22 @@ def test_alignment_matrix_and_labels(data, binary):
     assert AlignmentDisplay.from_kernels(stack).names == ["matrix 0", "matrix 1", "matrix 2", "matrix 3"]
 
 
-@pytest.mark.parametrize("draw", [KernelWeightsDisplay, ConvergenceDisplay, AlignmentDisplay])
+def test_spectra_are_lines(data, binary):
+    X, _ = data
+    found = diagnostics.spectra(BANK, X)
+    display = found.plot()
+    assert isinstance(display, SpectraDisplay) and (display.ax_.get_xscale(), display.ax_.get_yscale()) == ("log", "log")
+    for line, values, decay in zip(display.ax_.lines, found.eigenvalues, found.decay, strict=True):
+        np.testing.assert_allclose(line.get_ydata(), values[values > 1e-14 * values[0]])
+        np.testing.assert_array_equal(line.get_xdata(), np.arange(1, len(line.get_ydata()) + 1))
+        assert f"decay {decay:.2g}" in line.get_label()
+    on_support = SpectraDisplay.from_estimator(binary)
+    np.testing.assert_allclose(on_support.eigenvalues, diagnostics.spectra(BANK, X[binary.support_]).eigenvalues, atol=1e-10)
+    some = SpectraDisplay.from_kernels(kernels.rbf(np.geomspace(0.01, 10, 30)), X, top=5)
+    assert len(some.ax_.lines) == 5 and "5 of 30" in some.ax_.get_title()
+
+
+@pytest.mark.parametrize("draw", [KernelWeightsDisplay, ConvergenceDisplay, AlignmentDisplay, SpectraDisplay])
 def test_given_axes_are_used_and_loaded_models_work(draw, many, tmp_path):
     many.save(tmp_path / "m.raymkl")
     figure, (left, right) = plt.subplots(1, 2)
@@ -137,6 +160,8 @@ def test_errors(binary):
         KernelWeightsDisplay(np.ones(2), ["one"]).plot()
     with pytest.raises(ValueError, match="alignment has shape"):
         AlignmentDisplay(np.ones((2, 2)), ["one"]).plot()
+    with pytest.raises(ValueError, match="of 2 kernels, but there are 1 names"):
+        SpectraDisplay(np.ones((2, 5)), ["one"]).plot()
 
 
 def test_without_matplotlib_the_error_names_the_extra():

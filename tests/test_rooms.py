@@ -9,7 +9,7 @@ import raymkl
 
 ROOT = Path(raymkl.__file__).parent
 # Imports may only point to lower floors; rooms of one floor do not know each other.
-FLOORS = {"data": 0, "kernels": 1, "optim": 1, "engine": 2, "models": 3, "search": 4, "inspection": 4, "cli": 5}
+FLOORS = {"data": 0, "kernels": 1, "optim": 1, "engine": 2, "models": 3, "search": 4, "inspection": 4, "baselines": 4, "cli": 5}
 PUBLIC = {"datasets", "diagnostics", "io", "metrics", "plot"}
 MOST_FILES = 12
 

@@ -17,7 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 USE = """
 import numpy as np
 import raymkl
-from raymkl import LocalizedMKLClassifier, MKLClassifier, MKLRegressor, RayParams, diagnostics, kernels, metrics, norms, plot, search
+from raymkl import LocalizedMKLClassifier, MKLClassifier, MKLRegressor, RayParams
+from raymkl import baselines, diagnostics, kernels, metrics, norms, plot, search
 
 X, y = np.zeros((4, 2)), np.array([0, 1, 0, 1])
 bank = kernels.rbf([0.1, 1.0])
@@ -38,6 +39,9 @@ reveal_type(2.0 * kernels.RBF() + kernels.Linear())  # raymkl.kernels.base.Kerne
 reveal_type(kernels.RBF()(X))  # numpy.ndarray
 reveal_type(kernels.write_store("path", bank, X))  # raymkl.data.store.KernelStore
 reveal_type(search.MKLSearchCV(model, {"C": [1.0]}).fit(X, y))  # raymkl.search.grid.MKLSearchCV
+reveal_type(baselines.SimpleMKL(bank).fit(X, y))  # raymkl.baselines.simple.SimpleMKL
+reveal_type(diagnostics.complexity(bank, X, p=1.0))  # float
+reveal_type(diagnostics.spectra(bank, X).eigenvalues)  # numpy.ndarray
 reveal_type(plot.KernelWeightsDisplay.from_estimator(model))  # raymkl.plot.KernelWeightsDisplay
 reveal_type(raymkl.load("path"))  # Any
 RayParams(num_shards="2")  # error: arg-type

@@ -1,4 +1,4 @@
-"""Centred kernel matrices of a sample of rows, for `diagnostics`.
+"""Kernel matrices of a sample of rows, as they are and centred, for `diagnostics`.
 
 Kernels come as a list with examples, as ready-made matrices, or as a fitted model.
 """
@@ -6,44 +6,85 @@ Kernels come as a list with examples, as ready-made matrices, or as a fitted mod
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 
-# All centred matrices are held at once, (M, r (r + 1) / 2) float64; with very many kernels fewer rows are used to stay below this.
+from ..kernels.matrices import kernel_matrices
+from ..kernels.normalize import gate_of_diagonal
+
+# All matrices of an alignment are held at once, (M, r (r + 1) / 2) float64; with very many kernels fewer rows are used to stay below this.
 MATRIX_BYTES = 512 * 2**20
 FEWEST_ROWS = 50
 # A kernel whose centred matrix is smaller than this, relative to the matrix itself, is constant.
 CONSTANT = 1e-10
 
 
-def centred_vectors(kernels: Any, X: Any, max_rows: int, random_state: int | None, only: Any = None) -> tuple[np.ndarray, np.ndarray, int]:
-    """Centred kernel matrices as vectors (M, r (r + 1) / 2) whose inner products are Frobenius ones; rows used (r,); rows there are."""
+@dataclass(frozen=True)
+class Sample:
+    """Kernels over some of the rows that there are.
+
+    bank : M kernels. rows : all n rows by view key. chosen : (r,) rows used. n : rows there are. normalize : of the fitted model that the
+    kernels are from, or None.
+    """
+
+    bank: list
+    rows: dict
+    chosen: np.ndarray
+    n: int
+    normalize: str | None = None
+
+    def matrices(self) -> Iterator[tuple[int, np.ndarray]]:
+        """(position, matrix (r, r)) of every kernel; spherical where the model has it so."""
+        for m, matrix in kernel_matrices(self.bank, self.rows, self.chosen):
+            if self.normalize == "spherical":
+                gate = gate_of_diagonal(np.diagonal(matrix))
+                matrix = matrix * gate[:, None] * gate
+            yield m, matrix
+
+
+def sampled(kernels: Any, X: Any, max_rows: int, random_state: int | None, only: Any = None, bytes_per_pair: float = 0.0) -> Sample:
+    """Kernels (a list, a stack, a fitted model) with at most `max_rows` rows to look at, fewer where all matrices must be held at once.
+
+    bytes_per_pair : of every kernel, that are kept for a pair of rows.
+    """
     if not (isinstance(max_rows, Integral) and max_rows >= 2):
         raise ValueError(f"max_rows must be a whole number >= 2, got {max_rows!r}")
-    bank, rows, spherical = _resolve(kernels, X)
+    bank, rows, normalize = _resolve(kernels, X)
     if only is not None:
         only = np.atleast_1d(np.asarray(only, int))
         if len(only) == 0 or only.min() < 0 or only.max() >= len(bank):
             raise ValueError(f"only must be positions from 0 to {len(bank) - 1}, got {only.tolist()!r}")
         bank = [bank[m] for m in only]
     n = next(iter(rows.values())).shape[0]
-    fits = max(int(np.sqrt(2.0 * MATRIX_BYTES / (8.0 * len(bank)))), FEWEST_ROWS)
-    chosen = _choose(n, min(int(max_rows), fits), random_state)
+    most = int(max_rows)
+    if bytes_per_pair:
+        most = min(most, max(int(np.sqrt(MATRIX_BYTES / (bytes_per_pair * len(bank)))), FEWEST_ROWS))
+    chosen = _choose(n, most, random_state)
     if len(chosen) < 2:
-        raise ValueError(f"alignment needs at least 2 examples, X has {n}")
-    vectors = np.empty((len(bank), len(chosen) * (len(chosen) + 1) // 2))
-    for m, matrix in _matrices(bank, rows, chosen):
-        if spherical:
-            diagonal = np.diagonal(matrix)
-            gate = np.where(diagonal > 0, 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0)), 0.0)
-            matrix = matrix * gate[:, None] * gate
-        centred = double_centred(matrix)
-        if np.abs(centred).max() <= CONSTANT * np.abs(matrix).max():
-            centred[:] = 0.0
-        vectors[m] = triangle(centred)
-    return vectors, chosen, n
+        raise ValueError(f"at least 2 examples are needed, X has {n}")
+    return Sample(bank, rows, chosen, n, normalize)
+
+
+def matrix_vectors(
+    kernels: Any, X: Any, max_rows: int, random_state: int | None, only: Any = None, centred: bool = True
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Kernel matrices as vectors (M, r (r + 1) / 2) whose inner products are Frobenius ones; rows used (r,); rows there are."""
+    if not isinstance(centred, bool | np.bool_):
+        raise ValueError(f"centred must be True or False, got {centred!r}")
+    sample = sampled(kernels, X, max_rows, random_state, only, bytes_per_pair=4.0)  # half of a symmetric matrix in float64
+    r = len(sample.chosen)
+    vectors = np.empty((len(sample.bank), r * (r + 1) // 2))
+    for m, matrix in sample.matrices():
+        if centred:
+            around = double_centred(matrix)
+            if np.abs(around).max() <= CONSTANT * np.abs(matrix).max():
+                around[:] = 0.0
+            matrix = around
+        vectors[m] = triangle(matrix)
+    return vectors, sample.chosen, sample.n
 
 
 def unwrapped(model: Any, X: Any) -> tuple[Any, Any]:
@@ -55,8 +96,8 @@ def unwrapped(model: Any, X: Any) -> tuple[Any, Any]:
     return model.model, None if X is None else model.preparation.transform(X)
 
 
-def _resolve(kernels: Any, X: Any) -> tuple[list, dict, bool]:
-    """Kernels, rows by view key, and whether the kernels are to be normalised spherically."""
+def _resolve(kernels: Any, X: Any) -> tuple[list, dict, str | None]:
+    """Kernels, rows by view key, and how a fitted model normalises them."""
     from ..kernels.base import Kernel
     from ..kernels.formulas import Precomputed
     from ..models import reading
@@ -72,7 +113,7 @@ def _resolve(kernels: Any, X: Any) -> tuple[list, dict, bool]:
         if kernels != "precomputed":
             raise ValueError(f'kernels must be a list of kernels, "precomputed", a stack (n, n, M) or a fitted model; got {kernels!r}')
         stack = reading.precomputed_stack(X, square=True)
-        return [Precomputed(index=m) for m in range(stack.shape[2])], {None: stack}, False
+        return [Precomputed(index=m) for m in range(stack.shape[2])], {None: stack}, None
     bank = [kernels] if isinstance(kernels, Kernel) else list(kernels) if np.iterable(kernels) else None
     if not bank or not all(isinstance(kernel, Kernel) for kernel in bank):
         raise TypeError(
@@ -81,23 +122,23 @@ def _resolve(kernels: Any, X: Any) -> tuple[list, dict, bool]:
     if X is None:
         raise ValueError("X is needed to evaluate a list of kernels")
     vectors = [kernel for kernel in bank if not reading.is_matrix(kernel)]
-    return bank, {**reading.rows_of(X, vectors), **reading.matrices_of(X, bank, square=True)}, False
+    return bank, {**reading.rows_of(X, vectors), **reading.matrices_of(X, bank, square=True)}, None
 
 
-def _resolve_model(model: Any, X: Any) -> tuple[list, dict, bool]:
+def _resolve_model(model: Any, X: Any) -> tuple[list, dict, str | None]:
     from sklearn.utils.validation import check_is_fitted
 
     from ..models import reading
 
     check_is_fitted(model, "kernels_")
-    spherical = getattr(model, "normalize", None) == "spherical"
+    normalize = getattr(model, "normalize", None)
     if X is None:
         if any(map(reading.is_matrix, model.kernels_)):
             raise ValueError("X is needed: a model over ready-made matrices does not hold them; pass a stack (n, n, M)")
-        return model.kernels_, model.expansion_.support_rows, spherical
+        return model.kernels_, model.expansion_.support_rows, normalize
     if isinstance(model.kernels, str):
-        return _resolve("precomputed", X)
-    return *_resolve(model.kernels_, X)[:2], spherical
+        return *_resolve("precomputed", X)[:2], normalize
+    return *_resolve(model.kernels_, X)[:2], normalize
 
 
 def _choose(n: int, most: int, random_state: int | None) -> np.ndarray:
@@ -107,30 +148,6 @@ def _choose(n: int, most: int, random_state: int | None) -> np.ndarray:
     if random_state is None:
         return np.unique(np.linspace(0, n - 1, most).astype(int))
     return np.sort(np.random.default_rng(random_state).choice(n, most, replace=False))
-
-
-def _matrices(bank: list, rows: dict, chosen: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Yields (position, matrix (r, r)) of every kernel; the statistic of a family is computed once."""
-    from ..kernels.base import row_centers
-    from ..kernels.pairs.families import group
-    from ..kernels.pairs.statistics import Matrices
-
-    for family in group(bank):
-        statistic = family.statistic
-        if isinstance(statistic, Matrices):
-            stack = rows[statistic.view]
-            block = stack[np.ix_(chosen, chosen)] if isinstance(stack, np.ndarray) else stack.entries(chosen, chosen)
-            for kernel, member in zip(family.kernels, family.members, strict=True):
-                yield member, np.asarray(block[:, :, kernel.index], np.float64)
-            continue
-        own = {key: rows[key][chosen] for key in statistic.views}
-        prepared = statistic.prepare(own, centers=row_centers(own))
-        pairs = statistic.pairs(prepared, prepared)
-        if pairs.ndim == 2:
-            pairs = (pairs + pairs.T) / 2
-            np.fill_diagonal(pairs, statistic.diagonal(prepared))
-        for kernel, member in zip(family.kernels, family.members, strict=True):
-            yield member, np.asarray(kernel.profile(pairs), np.float64)
 
 
 def double_centred(matrix: np.ndarray) -> np.ndarray:
@@ -158,8 +175,11 @@ def cosines(vectors: np.ndarray) -> np.ndarray:
     return matrix
 
 
-def label_kernel(y: Any, n: int, chosen: np.ndarray) -> np.ndarray:
-    """(r, r) kernel of the labels of the chosen rows: [y_i = y_j] for classes, y_i y_j for numbers."""
+def label_kernel(y: Any, n: int, chosen: np.ndarray, centred: bool = True) -> np.ndarray:
+    """(r, r) kernel of the labels of the chosen rows: [y_i = y_j] for classes, y_i y_j for numbers.
+
+    Two classes are -1 and +1 where nothing is centred afterwards; centred, both kernels are the same up to a factor.
+    """
     from sklearn.utils import column_or_1d
     from sklearn.utils.multiclass import type_of_target
 
@@ -170,4 +190,5 @@ def label_kernel(y: Any, n: int, chosen: np.ndarray) -> np.ndarray:
         numbers = np.asarray(y, np.float64)[chosen]
         return np.outer(numbers, numbers)
     part = y[chosen]
-    return (part[:, None] == part[None]).astype(np.float64)
+    same = (part[:, None] == part[None]).astype(np.float64)
+    return 2.0 * same - 1.0 if not centred and len(np.unique(y)) == 2 else same

@@ -1,0 +1,170 @@
+"""What the baselines share: reading, kernel matrices in memory, and the fitted attributes."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Generator
+from contextlib import nullcontext
+from numbers import Integral, Real
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+from threadpoolctl import threadpool_limits
+
+from ..data.views import view_of
+from ..engine.resources import free_memory
+from ..kernels.matrices import kernel_matrices
+from ..models import reading, sources
+from ..models.base import BaseMKL
+from ..models.expansion import Expansion
+from .svm import Certificate, Point, WeightedSVM
+
+# Matrices of n rows beside those of the kernels: the sum of them, the direction, a copy of either, and LIBSVM's cache.
+BESIDES = 5
+# Up to so many rows one thread is quicker in the linear algebra between two SVMs: several libraries have threads that wait for each other.
+SMALL = 2000
+
+
+class Baseline(BaseMKL, ClassifierMixin, BaseEstimator):
+    """A solver of two-class MKL with p = 1 that moves the weights and trains an SVM at every step; see `SimpleMKL`."""
+
+    # What reading rows asks of an estimator.
+    normalize = None
+    dtype = "float64"
+
+    def __init__(self, kernels: Any = None, C: float = 1.0, tol: float = 1e-3, max_iter: int = 1000):
+        self.kernels = kernels
+        self.C = C
+        self.tol = tol
+        self.max_iter = max_iter
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learn from n examples: X (any container in memory), y (n,) labels of two classes, of any type."""
+        self._check_params()
+        if y is None:
+            raise ValueError("requires y to be passed, but the target y is None")
+        X, y = self._open(X, y)
+        if isinstance(X, sources.SourceInput):
+            raise TypeError(f"{type(self).__name__} takes examples in memory, not a path or a Dataset; MKLClassifier takes both")
+        _, rows, kernels = self._read(X, reset=True)
+        n = next(iter(rows.values())).shape[0]
+        y = self._check_labels(y, n)
+        self._check_memory(n, len(kernels))
+        self.kernels_ = kernels
+        self.classes_, index = np.unique(y, return_inverse=True)
+        svm = WeightedSVM(self._matrices(rows), 2.0 * index - 1.0, self.C, self.tol)
+        with threadpool_limits(1, "blas") if n <= SMALL else nullcontext():
+            learned = self._learn(svm)
+        self._keep_point(rows, svm, *learned)
+        return self
+
+    def _check_params(self) -> None:
+        for name, kind, accepted in (
+            ("C", Real, "a finite number > 0"),
+            ("tol", Real, "a finite number > 0"),
+            ("max_iter", Integral, "a whole number > 0"),
+        ):
+            value = getattr(self, name)
+            if not (isinstance(value, kind) and not isinstance(value, bool) and 0 < float(value) < np.inf):
+                raise ValueError(f"{name} must be {accepted}, got {value!r}")
+
+    def _check_labels(self, y: Any, n: int) -> np.ndarray:
+        y = column_or_1d(y, warn=True)
+        if len(y) != n:
+            raise ValueError(f"X and y have different lengths: X has {n} rows, y has {len(y)}")
+        if y.dtype.kind == "f" and not np.isfinite(y).all():
+            raise ValueError("y contains NaN or infinity; class labels must be known for every row")
+        check_classification_targets(y)
+        classes = np.unique(y)
+        if len(classes) != 2:
+            some = "1 class" if len(classes) == 1 else f"{len(classes)} classes"
+            raise ValueError(
+                f"Only binary classification is supported. y has {some} ({', '.join(map(repr, classes[:4].tolist()))}"
+                f"{', ...' if len(classes) > 4 else ''}); {type(self).__name__} needs two, MKLClassifier takes more"
+            )
+        return y
+
+    def _check_memory(self, n: int, n_kernels: int) -> None:
+        needed, free = 8 * n * n * (n_kernels + BESIDES), free_memory()
+        if needed > free:
+            raise ValueError(
+                f"{type(self).__name__} keeps all kernel matrices: {n_kernels} kernels and X with {n} rows take {needed / 2**30:.3g} GiB, "
+                f"and {free / 2**30:.3g} GiB are free; MKLClassifier(p=1) solves the same problem without them"
+            )
+
+    def _matrices(self, rows: dict) -> np.ndarray:
+        """(M, n, n) float64 matrices of all kernels; ready-made ones are checked first."""
+        for key in dict.fromkeys(kernel.statistic().view for kernel in self.kernels_ if reading.is_matrix(kernel)):
+            reading.check_kernel_stack(rows[key], "X" if key is None else f"view {view_of(key)!r} of X")
+        n = next(iter(rows.values())).shape[0]
+        stack = np.empty((len(self.kernels_), n, n))
+        for m, matrix in kernel_matrices(self.kernels_, rows, np.arange(n)):
+            stack[m] = matrix
+        return stack
+
+    def _learn(self, svm: WeightedSVM) -> tuple[Point, Certificate, int]:
+        """Step after step to the gap that is wanted; the last point, its certificate, and the number of steps."""
+        start = np.full(len(svm.matrices), 1.0 / len(svm.matrices))
+        point = svm.solve(start)
+        certificate = svm.certify(point)
+        steps = self._steps(svm)
+        next(steps)
+        for step in range(self.max_iter):
+            if certificate.gap <= self.tol:
+                return point, certificate, step
+            if svm.refined(certificate):
+                point = svm.solve(point.weights, point.matrix)
+            else:
+                moved = steps.send((point, certificate))
+                if moved is None:
+                    return point, certificate, step
+                point = moved
+            certificate = svm.certify(point)
+        return point, certificate, self.max_iter
+
+    def _steps(self, svm: WeightedSVM) -> Generator[Point | None, tuple[Point, Certificate], None]:
+        """A generator that is sent (point, certificate) and yields a better point, None if it finds none."""
+        raise NotImplementedError
+        yield
+
+    def _keep_point(self, rows: dict, svm: WeightedSVM, point: Point, certificate: Certificate, steps: int) -> None:
+        """What was learned, as public attributes."""
+        self.kernel_weights_ = point.weights
+        self.support_ = np.flatnonzero(point.a)
+        self.dual_coef_ = point.a[None, self.support_]
+        self.intercept_ = np.array([certificate.intercept])
+        self.primal_objective_, self.dual_objective_ = certificate.primal, certificate.dual
+        self.duality_gap_ = certificate.gap
+        self.n_svm_, self.n_iter_ = svm.n_solved, max(steps, 1)
+        self.converged_ = certificate.gap <= self.tol
+        self.expansion_ = Expansion.of_training(self.kernels_, point.weights[None], self.dual_coef_, self.support_, rows)
+        if not self.converged_:
+            warnings.warn(
+                f"stopped after {self.n_svm_} SVMs with a relative duality gap of {certificate.gap:.3g}, above tol={self.tol:g}; "
+                "the model is feasible and its gap is true, but raise max_iter or tol",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """f(x), (n,); positive means `classes_[1]`."""
+        check_is_fitted(self, "dual_coef_")
+        return self._decision(X)[:, 0]
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Labels (n,)."""
+        positive = self.decision_function(X) > 0
+        return self.classes_[positive.astype(int)]
+
+    def save(self, path: Any) -> None:
+        """Baselines are not saved: they are for comparison."""
+        raise TypeError(f"a {type(self).__name__} is for comparison and has no file format; use pickle, or save an MKLClassifier(p=1)")
