@@ -131,7 +131,7 @@ def search(data: str, C: list, p: list, cv: int, scoring: str | None, out: str, 
 @format_option
 @json_option
 def predict(model: str, data: str, out: str, format: str | None, as_json: bool) -> None:
-    """Label the rows of DATA with a trained MODEL: a column `prediction`, and decision values."""
+    """Label the rows of DATA with a trained MODEL: a column `prediction`, decision values, and probabilities if it has any."""
     from ..data.tables import open_columns, write_columns
     from .summaries import plain
 
@@ -148,6 +148,8 @@ def predict(model: str, data: str, out: str, format: str | None, as_json: bool) 
             written["decision"] = values
         else:
             written.update({f"decision_{label}": values[:, k] for k, label in enumerate(fitted.classes_)})
+    if hasattr(fitted, "predict_proba"):
+        written.update({f"probability_{label}": column for label, column in zip(fitted.classes_, fitted.predict_proba(X).T, strict=True)})
     write_columns(written, out)
     accuracy = _accuracy(loaded, columns, predicted)
     if as_json and out != "-":
@@ -244,6 +246,7 @@ class _Job:
             kernels=self.kernels,
             normalize=self.normalize,
             tol=self.options["tol"],
+            loss=self.options["loss"],
             engine=self.engine,
             ray_params=RayParams(
                 num_shards=self.options["shards"], checkpoint_dir=self.options["checkpoint"], checkpoint_every_s=CHECKPOINT_SECONDS

@@ -127,6 +127,13 @@ data_options = stacked(
     format_option,
 )
 fit_options = stacked(
+    click.option(
+        "--loss",
+        type=click.Choice(["hinge", "squared_hinge", "logistic", "squared"]),
+        default="hinge",
+        show_default=True,
+        help="What an error costs; logistic gives probabilities.",
+    ),
     click.option("--tol", type=float, default=1e-3, show_default=True, help="Relative duality gap to reach."),
     click.option("--normalize", help="Of the kernels: none, multiplicative, spherical or trace.  [default: multiplicative]"),
     click.option("--engine", type=click.Choice(["auto", "local", "ray"]), default="auto", show_default=True, help="Where to train."),

@@ -27,9 +27,7 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
         min_{w,b}  1/2 ||w||_{2,p}^2 + sum_i C_i loss(f(x_i), y_i),    f(x) = sum_m <w_m, phi_m(x)> + b
 
-    with the hinge loss max(0, 1 - y_i f(x_i)) of support vector machines, or another one,
-
-    solved to a certified relative duality gap. The weights theta of the kernels satisfy theta >= 0 and, for p < 2,
+    solved to a certified relative duality gap. By default the loss is that of support vector machines, max(0, 1 - y f). The weights theta of the kernels satisfy theta >= 0 and, for p < 2,
     sum_m theta_m^q = 1 with q = p / (2 - p). More than two classes are learned one against the rest.
 
     Parameters
@@ -74,6 +72,9 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         For scikit-learn's conventions; the solver uses no random numbers.
     verbose : int
         1 prints progress to standard error, a line per second at most.
+    loss : {"hinge", "squared_hinge", "logistic", "squared"}
+        max(0, 1 - yf), 1/2 max(0, 1 - yf)^2, log(1 + exp(-yf)) or 1/2 (y - f)^2, with y = +1 or -1. The logistic loss gives probabilities.
+        With the last two (nearly) every row is a support vector.
 
     Attributes
     ----------

@@ -160,7 +160,7 @@ class ClusteredMixin:
 class ConvexLocalizedMKLClassifier(ClusteredMixin, MKLClassifier):
     __doc__ = f"""Classification with weights of the kernels that depend on the cluster an example lies in.
 
-        min_{{w,b}}  1/2 sum_j ||w_j||_{{2,p}}^2 + sum_i C_i max(0, 1 - y_i f(x_i)),
+        min_{{w,b}}  1/2 sum_j ||w_j||_{{2,p}}^2 + sum_i C_i loss(f(x_i), y_i),
         f(x) = sum_j c_j(x) sum_m <w_jm, phi_m(x)> + b,      c_j(x) proportional to exp(-tau dist^2(x, S_j))
 
     The clusters S_j come from kernel k-means (the best of several starts), dist is the distance to a cluster's mean in the feature
@@ -176,7 +176,7 @@ class ConvexLocalizedMKLClassifier(ClusteredMixin, MKLClassifier):
     kernels : list of kernels, "precomputed", or None
         As for `MKLClassifier`. With "precomputed", X to predict must have the columns of all training rows.
     {CLUSTER_PARAMETERS}
-    C, p, solver, theta_step, normalize, tol, class_weight, engine, ray_params, max_iter, dtype, exact, verbose
+    C, p, solver, theta_step, normalize, tol, class_weight, engine, ray_params, max_iter, dtype, exact, verbose, loss
         As for `MKLClassifier`; p is the block norm within each cluster. Kernels are normalised before they are gated.
 
     Attributes
@@ -256,7 +256,7 @@ class ConvexLocalizedMKLClassifier(ClusteredMixin, MKLClassifier):
 class ConvexLocalizedMKLRegressor(ClusteredMixin, MKLRegressor):
     __doc__ = f"""Regression with weights of the kernels that depend on the cluster an example lies in.
 
-        min_{{w,b}}  1/2 sum_j ||w_j||_{{2,p}}^2 + sum_i C_i max(0, |y_i - f(x_i)| - epsilon),
+        min_{{w,b}}  1/2 sum_j ||w_j||_{{2,p}}^2 + sum_i C_i loss(f(x_i), y_i),
         f(x) = sum_j c_j(x) sum_m <w_jm, phi_m(x)> + b,      c_j(x) proportional to exp(-tau dist^2(x, S_j))
 
     Clusters, likelihoods and weights are those of `ConvexLocalizedMKLClassifier`, the loss is that of `MKLRegressor`.
@@ -266,7 +266,7 @@ class ConvexLocalizedMKLRegressor(ClusteredMixin, MKLRegressor):
     kernels : list of kernels, "precomputed", or None
         As for `MKLRegressor`. With "precomputed", X to predict must have the columns of all training rows.
     {CLUSTER_PARAMETERS}
-    C, epsilon, p, solver, theta_step, normalize, tol, engine, ray_params, max_iter, dtype, exact, verbose
+    C, epsilon, p, solver, theta_step, normalize, tol, engine, ray_params, max_iter, dtype, exact, verbose, loss, delta, quantile
         As for `MKLRegressor`; p is the block norm within each cluster. Kernels are normalised before they are gated.
 
     Attributes

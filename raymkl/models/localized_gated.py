@@ -36,7 +36,7 @@ class LocalizedMKLClassifier(MKLClassifier):
     """Support vector classification in which a softmax gate decides which kernels count for an example.
 
         f(x) = sum_m eta_m(x) <w_m, phi_m(x)> + b,     eta_m(x) = exp(s_m(x)) / sum_k exp(s_k(x))
-        min over w, b, s of   1/2 sum_m ||w_m||^2 + sum_i C_i max(0, 1 - y_i f(x_i))
+        min over w, b, s of   1/2 sum_m ||w_m||^2 + sum_i C_i loss(f(x_i), y_i)
 
     The scores s_m are affine in the example's vector (gating="linear") or functions in a kernel's feature space (gating="kernel").
     Given the gates this is an SVM with the kernel sum_m eta_m(x) k_m(x, z) eta_m(z), solved to a certified gap; the gates descend on

@@ -17,9 +17,9 @@ from .base import BaseMKL, _number, check_loss
 
 
 class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
-    """Support vector regression over a learned combination of kernels.
+    """Regression over a learned combination of kernels.
 
-        min_{w,b}  1/2 ||w||_{2,p}^2 + sum_i C_i max(0, |y_i - f(x_i)| - epsilon),    f(x) = sum_m <w_m, phi_m(x)> + b
+        min_{w,b}  1/2 ||w||_{2,p}^2 + sum_i C_i loss(f(x_i), y_i),    f(x) = sum_m <w_m, phi_m(x)> + b
 
     solved to a certified relative duality gap. The weights theta of the kernels satisfy theta >= 0 and, for p < 2,
     sum_m theta_m^q = 1 with q = p / (2 - p).
@@ -31,9 +31,16 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
     C : float > 0
         Weight of the loss; C_i = C * sample_weight_i.
     epsilon : float >= 0
-        Errors up to this size cost nothing; in the units of y.
+        Errors up to this size cost nothing, with the losses that have a tube; in the units of y.
     p, solver, theta_step, normalize, tol, engine, ray_params, max_iter, warm_start, dtype, exact, random_state, verbose
         As for `MKLClassifier`.
+    loss : {"epsilon_insensitive", "squared", "squared_epsilon_insensitive", "huber", "quantile"}
+        With r = y - f: max(0, |r| - epsilon), r^2 / 2, max(0, |r| - epsilon)^2 / 2, r^2 / 2 that goes on linearly beyond delta, or
+        max(quantile r, (quantile - 1) r).
+    delta : float > 0
+        Of the Huber loss: errors beyond it count linearly; in the units of y.
+    quantile : float in (0, 1)
+        Of the quantile loss: the part of the examples that f is to lie above.
 
     Attributes
     ----------
