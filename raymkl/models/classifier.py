@@ -27,8 +27,9 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
         min_{w,b}  1/2 ||w||_{2,p}^2 + sum_i C_i loss(f(x_i), y_i),    f(x) = sum_m <w_m, phi_m(x)> + b
 
-    solved to a certified relative duality gap. By default the loss is that of support vector machines, max(0, 1 - y f). The weights theta of the kernels satisfy theta >= 0 and, for p < 2,
-    sum_m theta_m^q = 1 with q = p / (2 - p). More than two classes are learned one against the rest.
+    solved to a certified relative duality gap. By default the loss is that of support vector machines, max(0, 1 - y f). The weights theta
+    of the kernels satisfy theta >= 0 and, for p < 2, sum_m theta_m^q = 1 with q = p / (2 - p). More than two classes are learned one
+    against the rest.
 
     Parameters
     ----------

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import scipy.sparse as sp
+from sklearn.utils.metaestimators import available_if
 
 from ..data.lazy_rows import SourceView, Survey, ViewKind
 from ..data.packed import digest
@@ -281,6 +282,11 @@ class TableModel:
     def decision_function(self, X: Any) -> np.ndarray:
         """Decision values (n,) or (n, n_classes)."""
         return self.model.decision_function(self.preparation.transform(X))
+
+    @available_if(lambda self: hasattr(self.model, "predict_proba"))
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities (n, n_classes)."""
+        return self.model.predict_proba(self.preparation.transform(X))
 
     def contributions(self, X: Any) -> np.ndarray:
         """What every kernel brings to the decision values; see the model's `contributions`."""

@@ -23,7 +23,7 @@ def run(*arguments):
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_probabilities_are_written(tmp_path, classes):
-    frame = FRAME[Y < classes]
+    frame = FRAME[classes > Y]
     frame.to_csv(tmp_path / "data.csv", index=False)
     options = ["--target", "label", "--standardize", "--engine", "local", "--loss", "logistic"]
     run("train", tmp_path / "data.csv", *options, "--out", tmp_path / "m.raymkl")
