@@ -202,3 +202,15 @@ def test_few_rows_and_composite_kernels_of_unit_length(seed, dtype):
     bank = [RBF(gamma=1.0) + Linear(), Linear(view=[0]), RBF(gamma=0.1) * Linear(), RBF(gamma=1.0)]
     model = fit(bank, 1.8, "chunking", "analytic", X=rows, y=labels, C=12.5, normalize="spherical", dtype=dtype)
     assert model.converged_
+
+
+@pytest.mark.parametrize("C", [1.0, 10.0])
+def test_a_long_way_up_is_progress(C):
+    """Fifty matrices of rank one at p = inf: for many rounds the dual objective climbs, and the primal one says nothing."""
+    rng = np.random.default_rng(0)
+    y = rng.choice([-1, 1], 50)
+    rows = rng.normal(size=(50, 50))
+    rows[:, 0] += 1.6 * y
+    stack = np.einsum("im,jm->ijm", rows, rows)
+    model = MKLClassifier(kernels="precomputed", p=np.inf, C=C, normalize="multiplicative", engine="local").fit(stack, y)
+    assert model.converged_ and model.duality_gap_ <= 1e-3

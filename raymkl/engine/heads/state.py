@@ -21,8 +21,9 @@ from .summary import HeadSummary
 
 # Rounds that small heads may take to be polished (see `ascent.POLISHED`).
 POLISH_ROUNDS = 60
-# Rounds without progress of the gap after which a head gives up.
+# Rounds without progress after which a head gives up; progress is a smaller gap, or a dual objective that is larger by this part.
 PATIENCE = 200
+CLIMB = 1e-3
 # The same in float32, where more precise statistics may be had instead.
 NARROW_PATIENCE = 40
 # Rounds without progress after which weights that follow ask for a proof, which may show why.
@@ -151,8 +152,8 @@ class Found(NamedTuple):
 class Course:
     """How far a head, or a group of them, has come in a stage, and what follows from it.
 
-    rounds : of all stages. best : the best point as far as the rounds know; proved : the best one that was proved. proofs : of this stage,
-    and the gap that the last one showed. stalled : whether rounds of this stage got nowhere. polish_left, polished_to : rounds that may
+    rounds : of all stages. highest : the last dual objective that counted as progress. best : the best point as far as the rounds know;
+    proved : the best one that was proved. proofs : of this stage, and the gap that the last one showed. stalled : whether rounds of this stage got nowhere. polish_left, polished_to : rounds that may
     still be spent on polishing, and the violation that was reached.
     """
 
@@ -167,6 +168,7 @@ class Course:
         self.best: Found | None = None
         self.proved: Found | None = None
         self.first_round = self.last_progress = self.rounds
+        self.highest: float | None = None
         self.polish_left, self.polished_to = POLISH_ROUNDS, np.inf
         self.proofs, self.last_proof, self.stalled = 0, np.inf, False
 
@@ -199,6 +201,9 @@ class Course:
     def remember(self, certificate: Certificate, a: np.ndarray, theta: np.ndarray) -> bool:
         """Keep a point if it is the best so far; whether it is."""
         gap = certificate.gap
+        # On a long way up the primal value may be anything.
+        if self.highest is None or certificate.dual > self.highest + CLIMB * abs(self.highest):
+            self.highest, self.last_progress = certificate.dual, self.rounds
         if self.best is not None and not gap < self.best.certificate.gap:
             return False
         if self.best is None or gap < 0.999 * self.best.certificate.gap:
