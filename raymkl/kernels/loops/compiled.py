@@ -30,12 +30,8 @@ def accumulate_cubics(
     stat : (n_slots, n_rows) float32. slots, weights : (k,). table : (cells * CUBIC_TERMS, R padded) float32, the coefficients of v^c in
     line CUBIC_TERMS * cell + c. shift, origin : see `tables`. out : (n_rows, R) float64.
     """
+    _check(table, CUBIC_TERMS, LANES, slots, weights)
     lines, padded = table.shape
-    if lines % CUBIC_TERMS or padded % LANES or len(weights) != len(slots):
-        raise ValueError(
-            f"tables have {CUBIC_TERMS} lines per cell and lines of whole vectors of {LANES} numbers, and every slot has a weight; "
-            f"got {lines} lines of {padded} numbers, {len(slots)} slots, {len(weights)} weights"
-        )
     if stat.dtype != np.float32:
         raise TypeError(f"this table is for statistics in float32, got {stat.dtype}")
     places, powers = np.empty((COLUMNS, LANES), np.int32), np.empty((COLUMNS, CUBIC_TERMS * LANES), np.float32)
@@ -59,14 +55,20 @@ def accumulate_moments(
     stat : (n_slots, n_rows), non-negative. slots, weights : (k,). table : (cells * TERMS, R padded) float64, the coefficients of v^c in
     line TERMS * cell + c. shift, origin : see `tables`. out : (n_rows, R) float64.
     """
+    _check(table, TERMS, TERMS, slots, weights)
     lines, padded = table.shape
-    if lines % TERMS or padded % TERMS or len(weights) != len(slots):
-        raise ValueError(
-            f"tables have {TERMS} lines per cell and lines of whole vectors of {TERMS} numbers, and every slot has a weight; "
-            f"got {lines} lines of {padded} numbers, {len(slots)} slots, {len(weights)} weights"
-        )
     places, powers, sums = np.empty(TILE, np.int64), np.empty((3, TILE)), np.empty((TILE, padded))
     wide.accumulate_moments(stat, slots, weights, table, shift, origin, places, powers, np.zeros((TILE, lines)), sums, out, start, stop)
+
+
+def _check(table: np.ndarray, terms: int, lanes: int, slots: np.ndarray, weights: np.ndarray) -> None:
+    """Loops do not look whether they leave an array."""
+    lines, padded = table.shape
+    if lines % terms or padded % lanes or len(weights) != len(slots):
+        raise ValueError(
+            f"tables have {terms} lines per cell and lines of whole vectors of {lanes} numbers, and every slot has a weight; "
+            f"got {lines} lines of {padded} numbers, {len(slots)} slots, {len(weights)} weights"
+        )
 
 
 def look_up(stat: np.ndarray, table: np.ndarray, shift: int, origin: float, out: np.ndarray, start: int, stop: int) -> None:

@@ -18,16 +18,15 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from . import registers
+from .cells import TOGETHER, cell_intrinsics
 from .jit import compiled
 from .lanes import COLUMNS, CUBIC_TERMS, LANES
 from .registers import INT, PLACE, address, data, every, ir, shuffled, splat
 
 # Moments are summed in float32 over this many columns, then the functions move on to float64.
 FLUSH = 1024
-# Rows whose moments are multiplied with a line of the table in one go, so that it is loaded once for all of them.
-TOGETHER = 4
 
+_is_empty, _clear, _add_functions = cell_intrinsics(CUBIC_TERMS, LANES)
 _FLOATS, _INTS = ir.VectorType(ir.FloatType(), LANES), ir.VectorType(INT, LANES)
 _TERMS = ir.VectorType(ir.FloatType(), CUBIC_TERMS)
 
@@ -110,40 +109,6 @@ def _add_powers(typing_context, places, powers, column, moments):
         return context.get_dummy_value()
 
     return signature, generate
-
-
-@intrinsic
-def _is_empty(typing_context, moments, at, step):
-    """Whether the moments of one cell are zero in TOGETHER rows, `step` numbers apart."""
-
-    def generate(context, builder, signature, arguments):
-        return registers.is_empty(context, builder, signature.args[0], *arguments, CUBIC_TERMS, TOGETHER)
-
-    return types.boolean(moments, types.intp, types.intp), generate
-
-
-@intrinsic
-def _clear(typing_context, moments, at, step):
-    """Make the moments of one cell zero in TOGETHER rows, `step` numbers apart."""
-
-    def generate(context, builder, signature, arguments):
-        registers.clear(context, builder, signature.args[0], *arguments, CUBIC_TERMS, TOGETHER)
-        return context.get_dummy_value()
-
-    return types.void(moments, types.intp, types.intp), generate
-
-
-@intrinsic
-def _add_functions(typing_context, sums, at, sums_step, moments, moments_at, moments_step, table, line, line_step):
-    """sums[u, LANES functions] += sum_c moments[u, c] * table[c, LANES functions] for TOGETHER rows u, see `registers.add_products`."""
-
-    def generate(context, builder, signature, arguments):
-        kinds, arrays, places, steps = (part for part in (signature.args[::3], arguments[::3], arguments[1::3], arguments[2::3]))
-        registers.add_products(context, builder, kinds, arrays, places, steps, CUBIC_TERMS, LANES, TOGETHER)
-        return context.get_dummy_value()
-
-    place = types.intp
-    return types.void(sums, place, place, moments, place, place, table, place, place), generate
 
 
 @compiled()
