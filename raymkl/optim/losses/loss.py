@@ -23,14 +23,12 @@ class Loss:
     """A loss. Targets are +1/-1 for classification and numbers for regression.
 
     kink : factor of |a_i| in the dual; 0 where the dual has no kink at zero. is_curved : whether the slope of a term depends on a.
-    is_smooth : of which kind the terms are. is_sparse : whether rows that are fitted well have a dual variable of zero; where they have
-    not, working sets are blocks of all rows, as large as memory allows.
+    is_smooth : of which kind the terms are; then every row is a support vector, and rounds are passes over blocks of rows.
     """
 
     name = ""
     is_curved = False
     is_smooth = False
-    is_sparse = True
 
     @property
     def kink(self) -> float:

@@ -52,7 +52,6 @@ class Logistic(Loss):
     name = "logistic"
     is_curved = True
     is_smooth = True
-    is_sparse = False
 
     def value(self, f, targets):
         return np.logaddexp(0.0, -targets * f)

@@ -17,7 +17,6 @@ class OneClass(Loss):
     """
 
     name = "one_class"
-    is_sparse = True
 
     def value(self, f, targets):
         return np.maximum(0.0, -f)

@@ -16,7 +16,6 @@ class Squared(Loss):
     name = "squared"
     is_curved = True
     is_smooth = True
-    is_sparse = False
 
     def value(self, f, targets):
         return 0.5 * (targets - f) ** 2
@@ -77,7 +76,6 @@ class Huber(Loss):
     delta: float = 1.0
     name = "huber"
     is_curved = True
-    is_sparse = False
 
     def value(self, f, targets):
         size = np.abs(targets - f)
@@ -95,7 +93,6 @@ class Quantile(Loss):
 
     quantile: float = 0.5
     name = "quantile"
-    is_sparse = False
 
     def value(self, f, targets):
         residual = targets - f

@@ -76,7 +76,7 @@ def test_conjugate_is_infinite_outside_the_box(loss, signs):
     lower, upper = loss.box(y, bounds)
     for end, beyond in ((lower, -1e-3), (upper, 1e-3)):
         closed = np.isfinite(end)
-        assert np.isposinf(loss.conjugate(end + beyond, y, bounds)[closed]).all()
+        assert np.isposinf(loss.conjugate((end + beyond)[closed], y[closed], bounds[closed])).all()
 
 
 @every_loss
