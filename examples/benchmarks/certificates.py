@@ -2,7 +2,7 @@
 
 A model reports how far it is at most from the optimum. Here that is computed again from its public arrays and the kernels' own formulas
 (`recomputed.py`), and compared. Settings differ in one thing at a time from 41 Gaussian widths, p = 4/3, C = 1, tol = 1e-3: norms, C, tol,
-other kernels, regression, several classes, normalisations, rows far from the origin, precisions; some combinations that are hard for
+other kernels, losses, several classes, normalisations, rows far from the origin, precisions; some combinations that are hard for
 float32 come on top. A row per setting: reported and true gap, their difference in units of tol, seconds of the fit, and whether it holds:
 
     |reported - true| <= tol / 10 + 1e-7,    and a model that calls itself converged has a true gap of at most tol (and that slack)
@@ -28,7 +28,7 @@ from data_sets import DataSet, bundled, described, gaussian_widths, generated, r
 from recomputed import true_certificates
 from sklearn.exceptions import ConvergenceWarning
 
-from raymkl import MKLClassifier, MKLRegressor, kernels
+from raymkl import MKLClassifier, MKLOneClass, MKLRegressor, kernels
 from raymkl.datasets import make_motif_sequences
 
 NORMS = (1.0, 8 / 7, 4 / 3, 2.0, 3.0, 10.0, np.inf)
@@ -67,11 +67,11 @@ class Setting:
     y: np.ndarray
     bank: list
     params: dict
-    regression: bool = False
+    estimator: type = MKLClassifier
 
-    def model(self) -> MKLClassifier | MKLRegressor:
-        params = {"kernels": self.bank, "engine": "local"} | self.params
-        return MKLRegressor(epsilon=EPSILON, **params) if self.regression else MKLClassifier(**params)
+    def model(self) -> MKLClassifier | MKLRegressor | MKLOneClass:
+        own = {"epsilon": EPSILON, "delta": 0.2, "quantile": 0.8} if self.estimator is MKLRegressor else {}
+        return self.estimator(**{"kernels": self.bank, "engine": "local"} | own | self.params)
 
 
 # -- settings ---------------------------------------------------------------------------------------------------------------------
@@ -125,10 +125,24 @@ def settings_of(data: DataSet) -> Iterator[Setting]:
             yield Setting(name, title, X, y, others, params)
         yield Setting(name, "polynomial, spherical", X, y, other_banks(data.columns)["polynomial"], params | {"normalize": "spherical"})
         yield Setting(name, "chi2 of histograms", histograms(X), y, chi2, params)
-        yield Setting(name, "regression", X, X[:, 0] * X[:, 1] + 0.1 * y, bank, params, regression=True)
+        for title, labels, loss_params, estimator in losses(X, y):
+            yield Setting(name, title, X, labels, bank, params | loss_params, estimator)
         if len(np.unique(original)) > 2:
             yield Setting(name, "several classes", X, original, bank, params)
             yield Setting(name, "several classes, shared weights", X, original, bank, params | {"shared_weights": True})
+
+
+def losses(X: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, np.ndarray, dict, type]]:
+    """Every loss but the usual one, and regression with its usual one: title, labels, parameters, estimator."""
+    numbers = X[:, 0] * X[:, 1] + 0.1 * y
+    yield "regression", numbers, {}, MKLRegressor
+    for C in (0.1, 10.0):
+        for loss in ("squared_hinge", "logistic", "squared"):
+            yield loss, y, {"loss": loss, "C": C}, MKLClassifier
+        for loss in ("squared", "squared_epsilon_insensitive", "huber", "quantile"):
+            yield f"regression, {loss}", numbers, {"loss": loss, "C": C}, MKLRegressor
+    for nu in (0.1, 0.5):
+        yield f"one class, nu = {nu}", np.ones(len(X)), {"nu": nu}, MKLOneClass
 
 
 def string_settings(n: int, seed: int) -> Iterator[Setting]:

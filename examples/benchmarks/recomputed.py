@@ -5,11 +5,11 @@ Not a program. Nothing that trained the model takes part: only its public arrays
 theta and intercept b
 
     g[m, i] = sum_j a_j k_m(x_i, x_j)      s_m = sum_i a_i g[m, i]      f(x_i) = sum_m theta_m g[m, i] + b
-    primal  = 1/2 (sum_m ||w_m||^p)^(2/p) + C sum_i loss(f(x_i), y_i),  ||w_m|| = theta_m sqrt(s_m)
-    dual    = sum_i a_i y_i [- epsilon sum_i |a_i|] - 1/2 ||s||_k,      k = p / (2p - 2)  (p = 1: the largest, p = inf: k = 1/2)
+    primal  = 1/2 (sum_m ||w_m||^p)^(2/p) + C sum_i loss(f(x_i), y_i) + total * b,  ||w_m|| = theta_m sqrt(s_m)
+    dual    = sum_i term(a_i) - 1/2 ||s||_k,      k = p / (2p - 2)  (p = 1: the largest, p = inf: k = 1/2)
 
-The dual bounds the optimum from below only where a is feasible (0 <= y a <= C, for regression |a| <= C, and sum a = 0), so how far it is
-from that is recomputed too.
+with loss and term by their definitions (`loss_definitions.py`). The dual bounds the optimum from below only where a is feasible (in its
+box, and sum a = total, which is zero but for one class), so how far it is from that is recomputed too.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from loss_definitions import dual_term, loss_values, total_of
 
 PORTION = 500  # rows of a kernel matrix that are held at a time
 # A reported gap may be off by this part of the tolerance; below the second figure round-off of float64 sums decides.
@@ -46,8 +47,8 @@ class TrueCertificate:
 
 
 def true_certificates(model: Any, X: Any, y: Any) -> list[TrueCertificate]:
-    """One for each entry of `duality_gap_` of a fitted MKLClassifier or MKLRegressor. X, y : what it was fitted to."""
-    targets, epsilon = targets_of(model, np.asarray(y))
+    """One for each entry of `duality_gap_` of a fitted MKLClassifier, MKLRegressor or MKLOneClass. X, y : what it was fitted to."""
+    targets = targets_of(model, np.asarray(y))
     a = np.zeros(targets.shape)
     a[:, model.support_] = model.dual_coef_
     G = products(model.kernels_, X, a, model.support_, model.normalize)
@@ -55,17 +56,17 @@ def true_certificates(model: Any, X: Any, y: Any) -> list[TrueCertificate]:
     # Heads that share their weights share one norm and one certificate.
     groups = [slice(h, h + 1) for h in range(len(a))] if len(weights) == len(a) else [slice(None)]
     return [
-        certificate(G[:, group], a[group], targets[group], theta, model.intercept_[group], model.C, model.p, epsilon)
+        certificate(model, G[:, group], a[group], targets[group], theta, model.intercept_[group])
         for group, theta in zip(groups, weights, strict=True)
     ]
 
 
-def targets_of(model: Any, y: np.ndarray) -> tuple[np.ndarray, float | None]:
-    """(heads, n) targets of the learning problems that a model solves, and epsilon (None for a classifier)."""
+def targets_of(model: Any, y: np.ndarray) -> np.ndarray:
+    """(heads, n) targets of the learning problems that a model solves."""
     if not hasattr(model, "classes_"):
-        return y[None].astype(float), float(model.epsilon)
+        return y[None].astype(float)
     positives = model.classes_[1:] if len(model.classes_) == 2 else model.classes_
-    return np.where(y == positives[:, None], 1.0, -1.0), None
+    return np.where(y == positives[:, None], 1.0, -1.0)
 
 
 def products(bank: Sequence, X: Any, a: np.ndarray, support: np.ndarray, normalize: str | None = None) -> np.ndarray:
@@ -104,18 +105,16 @@ def mean_entry(kernel: Any, X: Any, n: int) -> float:
     return float(sum(kernel(_take(X, np.arange(n)[part]), X).sum() for part in _portions(n)) / n**2)
 
 
-def certificate(G: np.ndarray, a: np.ndarray, y: np.ndarray, theta: np.ndarray, b: np.ndarray, C: float, p: float, epsilon: float | None):
-    """TrueCertificate of heads with common weights. G : (M, heads, n). a, y : (heads, n). theta : (M,). b : (heads,)."""
+def certificate(model: Any, G: np.ndarray, a: np.ndarray, y: np.ndarray, theta: np.ndarray, b: np.ndarray) -> TrueCertificate:
+    """Of heads with common weights. G : (M, heads, n). a, y : (heads, n). theta : (M,). b : (heads,)."""
+    C, p, total = model.C, model.p, total_of(model, a.shape[1])
     s = np.maximum(np.einsum("mhi,hi->m", G, a), 0.0)
     f = np.einsum("m,mhi->hi", theta, G) + b[:, None]
-    if epsilon is None:
-        losses, gain, box = np.maximum(0.0, 1.0 - y * f), np.sum(a * y), a * y
-    else:
-        losses, gain, box = np.maximum(0.0, np.abs(y - f) - epsilon), np.sum(a * y) - epsilon * np.abs(a).sum(), np.abs(a)
-    primal = lp_norm(theta * np.sqrt(s), p) ** 2 / 2 + C * losses.sum()
-    dual = gain - lp_norm(np.sqrt(s), 1.0 if np.isinf(p) else np.inf if p == 1 else p / (p - 1)) ** 2 / 2
-    balance = np.abs(a.sum(axis=1)) / np.maximum(np.abs(a).sum(axis=1), 1e-300)
-    return TrueCertificate(float(primal), float(dual), float(max(0.0, -box.min() / C, box.max() / C - 1.0, balance.max())))
+    term, outside = dual_term(model, a, y, C)
+    primal = lp_norm(theta * np.sqrt(s), p) ** 2 / 2 + C * loss_values(model, f, y).sum() + total * b.sum()
+    dual = term - lp_norm(np.sqrt(s), 1.0 if np.isinf(p) else np.inf if p == 1 else p / (p - 1)) ** 2 / 2
+    balance = np.abs(a.sum(axis=1) - total) / np.maximum(np.abs(a).sum(axis=1), 1e-300)
+    return TrueCertificate(float(primal), float(dual), float(max(outside, balance.max())))
 
 
 def lp_norm(lengths: np.ndarray, p: float) -> float:
