@@ -10,6 +10,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` below is what 
     from . import diagnostics as diagnostics
     from . import kernels as kernels
     from . import metrics as metrics
+    from . import norms as norms
     from . import plot as plot
     from . import search as search
     from .engine.params import RayParams as RayParams
@@ -21,7 +22,6 @@ if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` below is what 
     from .models.localized_convex import ConvexLocalizedMKLRegressor as ConvexLocalizedMKLRegressor
     from .models.localized_gated import LocalizedMKLClassifier as LocalizedMKLClassifier
     from .models.regressor import MKLRegressor as MKLRegressor
-    from .optim import norms as norms
 
 __version__ = "0.1.0"
 
@@ -38,7 +38,7 @@ _HOMES = {
     "report": "raymkl.inspection.report.page",
     "diagnostics": None,
     "kernels": None,
-    "norms": "raymkl.optim.norms",
+    "norms": None,
     "plot": None,
     "search": None,
 }
@@ -70,8 +70,6 @@ if not TYPE_CHECKING:  # a checker that sees it would take any name for one of o
         home = _HOMES[name]
         if home is None:
             value = import_module(f"raymkl.{name}")
-        elif name == "norms":
-            value = import_module(home)
         else:
             value = getattr(import_module(home), name)
         globals()[name] = value

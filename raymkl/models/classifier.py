@@ -12,7 +12,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, colu
 
 from ..engine import Head, RayParams
 from ..optim.losses import Hinge
-from ..optim.norms import LpNorm
+from ..optim.norms import Norm
 from .base import BaseMKL
 
 
@@ -66,6 +66,8 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         For scikit-learn's conventions; the solver uses no random numbers.
     verbose : int
         1 prints progress to standard error, a line per second at most.
+    norm : a norm of `raymkl.norms`, or None
+        In place of the block norm p, which is then ignored: groups of kernels, kernels that go together, mixtures.
 
     Attributes
     ----------
@@ -115,6 +117,7 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         exact: bool = False,
         random_state: Any = None,
         verbose: int = 0,
+        norm: Norm | None = None,
     ):
         self.kernels = kernels
         self.C = C
@@ -133,6 +136,7 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         self.exact = exact
         self.random_state = random_state
         self.verbose = verbose
+        self.norm = norm
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MKLClassifier:
         """Learn from n examples: X (any container), y (n,) labels of any type, sample_weight (n,) or None.
@@ -164,7 +168,7 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
                 targets=np.where(y == label, 1.0, -1.0),
                 bounds=bounds,
                 loss=Hinge(),
-                norm=LpNorm(float(self.p)),
+                norm=self._norm_of(),
                 tol=self.tol,
                 solver=self.solver,
                 theta_step=self.theta_step,
@@ -176,7 +180,7 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         ]
 
     _can_fold = True
-    _head_params = frozenset({"C", "p", "solver", "theta_step", "tol", "class_weight", "shared_weights", "max_iter"})
+    _head_params = frozenset({"C", "p", "norm", "solver", "theta_step", "tol", "class_weight", "shared_weights", "max_iter"})
 
     def _fold(self, y: np.ndarray, sample_weight: np.ndarray | None, train: np.ndarray) -> tuple[list[Head], Any]:
         """Heads of one fold at C = 1 (other rows are masked), and what turns their decision values into an estimator to score."""
@@ -219,11 +223,12 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         weights = np.atleast_2d(self.kernel_weights_)
         if self.expansion_.n_train != n or weights.shape[1] != n_kernels:
             return []
+        norm = self._norm_of(n_kernels)
         starts, weights = [], np.broadcast_to(weights, (len(self.dual_coef_), n_kernels))  # shared ones belong to every head
         for coefficients, theta in zip(self.dual_coef_, weights, strict=True):
             a = np.zeros(n)
             a[self.support_] = coefficients
-            starts.append((a, LpNorm(float(self.p)).project(theta) if self.p <= 2 else theta))
+            starts.append((a, norm.project(theta)))
         return starts
 
     def decision_function(self, X: Any) -> np.ndarray:

@@ -10,7 +10,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, colu
 
 from ..engine import Head, RayParams
 from ..optim.losses import EpsilonInsensitive
-from ..optim.norms import LpNorm
+from ..optim.norms import Norm
 from .base import BaseMKL, _number
 
 
@@ -30,7 +30,7 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
         Weight of the loss; C_i = C * sample_weight_i.
     epsilon : float >= 0
         Errors up to this size cost nothing; in the units of y.
-    p, solver, theta_step, normalize, tol, engine, ray_params, max_iter, warm_start, dtype, exact, random_state, verbose
+    p, solver, theta_step, normalize, tol, engine, ray_params, max_iter, warm_start, dtype, exact, random_state, verbose, norm
         As for `MKLClassifier`.
 
     Attributes
@@ -69,6 +69,7 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
         exact: bool = False,
         random_state: Any = None,
         verbose: int = 0,
+        norm: Norm | None = None,
     ):
         self.kernels = kernels
         self.C = C
@@ -86,6 +87,7 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
         self.exact = exact
         self.random_state = random_state
         self.verbose = verbose
+        self.norm = norm
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -120,7 +122,7 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
             targets=y,
             bounds=bounds,
             loss=EpsilonInsensitive(float(self.epsilon)),
-            norm=LpNorm(float(self.p)),
+            norm=self._norm_of(),
             tol=self.tol,
             solver=self.solver,
             theta_step=self.theta_step,
@@ -129,7 +131,7 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
         )
 
     _can_fold = True
-    _head_params = frozenset({"C", "p", "epsilon", "solver", "theta_step", "tol", "max_iter"})
+    _head_params = frozenset({"C", "p", "norm", "epsilon", "solver", "theta_step", "tol", "max_iter"})
 
     def _fold(self, y: np.ndarray, sample_weight: np.ndarray | None, train: np.ndarray) -> tuple[list[Head], Any]:
         """Head of one fold at C = 1 (other rows are masked), and what turns its decision values into an estimator to score."""
@@ -159,7 +161,7 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
             return None
         a = np.zeros(n)
         a[self.support_] = self.dual_coef_[0]
-        return a, LpNorm(float(self.p)).project(self.kernel_weights_) if self.p <= 2 else self.kernel_weights_
+        return a, self._norm_of(n_kernels).project(self.kernel_weights_)
 
     def predict(self, X: Any) -> np.ndarray:
         """f(x), (n,)."""

@@ -331,8 +331,8 @@ class Coordinator:
     def _proofs(self, heads: list[int], quadratic: bool = True) -> list[tuple[np.ndarray, np.ndarray]]:
         """Accurate losses (B,) and quadratic terms (E,) of the present points of some heads. quadratic : else these are known already."""
         found: dict[int, tuple] = {}
-        # Large weights of vanishing quadratic terms (p > 2) ask for all the precision there is.
-        rough = [h for h in heads if self.shared.cached and self.solvers[h].head.norm.p <= 2]
+        # Large weights of vanishing quadratic terms (p > 2, say) ask for all the precision there is.
+        rough = [h for h in heads if self.shared.cached and self.solvers[h].head.norm.bounded]
         for some, precise in ((rough, False), (None, True)):
             some = [h for h in heads if h not in found] if some is None else some
             if not some:
