@@ -68,10 +68,7 @@ if not TYPE_CHECKING:  # a checker that sees it would take any name for one of o
         if name not in _HOMES:
             raise AttributeError(f"module 'raymkl' has no attribute {name!r}")
         home = _HOMES[name]
-        if home is None:
-            value = import_module(f"raymkl.{name}")
-        else:
-            value = getattr(import_module(home), name)
+        value = import_module(f"raymkl.{name}") if home is None else getattr(import_module(home), name)
         globals()[name] = value
         return value
 

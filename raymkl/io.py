@@ -6,9 +6,9 @@ Arrow tensor or NumPy-header-free form described by the JSON text in the schema'
     {"format": 1, "class": ..., "params": {...}, "attributes": {...}}
 
 Arrays stand there as {"array": name, "dtype": ..., "shape": [...]}, sparse matrices as {"csr": [data, indices, indptr], "shape": ...},
-kernels as {"kernel": class name, "params": {...}}, norms likewise. The parts of a model's `Expansion` stand among the attributes, under names of their
-own (`PARTS`); of the training rows only support vectors are in the file. Models with a `Custom` kernel hold a function, which is code,
-and are not saved.
+kernels as {"kernel": class name, "params": {...}}, norms likewise as {"norm": ...}. The parts of a model's `Expansion` stand among the
+attributes, under names of their own (`PARTS`); of the training rows only support vectors are in the file. Models with a
+`Custom` kernel hold a function, which is code, and are not saved.
 
 Format version 2 is the same with one more entry, "preparation": the columns, views, means and scales of a `TableModel` (fields of
 `table_model.Preparation`), around the model of the other entries. A file says the oldest version that can read it: models without a

@@ -217,7 +217,8 @@ class BaseMKL:
         values = n * n * len(kernels)
         families = group(*_without_constant_gates(kernels, gates, gate_of_entry), join=True)
         light = _light(families, rows)
-        # Where weights are not bounded (p > 2, say) quadratic terms may vanish: their round-off decides about the gap, and light statistics cost little more in float64.
+        # Where weights are not bounded (p > 2, say) quadratic terms may vanish: their round-off decides about the gap, and light statistics
+        # cost little more in float64.
         cheap = values <= SMALL_PROBLEM_LARGE_P or all(family.statistic in light for family in families)
         bounded = all(head.norm.bounded for head in heads)
         small = values <= SMALL_PROBLEM or (not bounded and cheap)

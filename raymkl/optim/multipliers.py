@@ -11,8 +11,8 @@ whose reference r holds the weights of the last time. Where the weights come bac
 optimum is that of the original problem, for every h; a larger h takes fewer renewals of r, and more steps in `a` between them.
 At p = 1, r is the last theta and the steps are those of Tomioka and Suzuki's SpicyMKL, with a norm in place of their barrier.
 
-A norm over groups has two levels, theta_m = w_g u_m, and a reference on those of them whose exponent is large: r_m for the weights u_m within
-the groups, R_g for the weights w_g of the groups,
+A norm over groups has two levels, theta_m = w_g u_m, and a reference on those of them whose exponent is large: r_m for the weights u_m
+within the groups, R_g for the weights w_g of the groups,
 
     S_g = (sum_{m in g} r_m s_m^h)^(1/h),      T = (sum_g R_g S_g^H)^(1/H),      u_m = dS_g/ds_m,   w_g = dT/dS_g;
 

@@ -89,7 +89,7 @@ class Norm:
         return np.maximum(theta, 0.0)
 
     def floor(self, s: np.ndarray, used: np.ndarray, tol: float) -> np.ndarray | float:
-        """What may be added to s (M,) so that no weight of a kernel in `used` (M,) is infinite: N* grows by half of tol, relatively, at most.
+        """What may be added to s (M,) so that no weight of a kernel in `used` (M,) is infinite: N* grows by at most tol / 2 of it.
 
         The root of N* is a norm of v, so that a floor f changes it by at most that of sqrt(f).
         """
