@@ -58,12 +58,14 @@ RESERVE = 0.1
 LIFTED = 1e-2
 EXPONENT_AGAIN = 8.0
 # Weights to end with make f to this part of its length; if their gap is too large, to a smaller part. After so many attempts the dual
-# variables go on, and at the end of so many such times only weights below this part of the largest are dropped.
+# variables go on, and at the end of so many such times only weights below this part of the largest are dropped. Where even that costs too
+# much (f is a small difference of large numbers), weights are kept as they are from so many times on.
 LIKENESS = 3e-3
 CLOSER = 0.25
 CLOSEST = 1e-5
 ATTEMPTS = 2
 TIMES = 3
+KEPT_AFTER = 6
 NOTHING = 1e-9
 
 
@@ -221,6 +223,8 @@ class Multipliers:
         """Weights (M,) on the boundary of their ball that make nearly the same f; few of them where the norm selects kernels or groups
         (p = 1, say), and in the last attempt all.
         """
+        if self.times > KEPT_AFTER:
+            return self.dense
         norm, dense = self.norm, self.norm.project(self.dense)
         if norm.selects is None:
             return dense

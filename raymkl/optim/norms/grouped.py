@@ -72,7 +72,9 @@ class GroupedNorm(Norm):
 
     @cached_property
     def index(self) -> np.ndarray:
-        """(M,) the number of every kernel's group, in the order in which labels appear."""
+        """(M,) the number of every kernel's group, in the order in which labels appear; one group for all if p = outer."""
+        if self.p == self.outer:
+            return np.zeros(len(self.groups), int)
         numbers = {label: g for g, label in enumerate(dict.fromkeys(self.groups))}
         return np.array([numbers[label] for label in self.groups])
 
