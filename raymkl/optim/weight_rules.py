@@ -36,7 +36,7 @@ FULL_PRECISION = 0.1
 LONGEST_STRIDE = 32.0
 SMALLEST = 1e-12
 # Steps towards weights from which a full step may lead astray: their first length, the least and the largest.
-DAMPED = (0.5, 1.0 / 64.0, 2.0)
+DAMPED = (0.5, 1.0 / 64.0, 8.0)
 # Cutting planes that move no weight by more than this have come to their end.
 STANDS_STILL = 1e-9
 # A new stage begins with every weight at least this part of the largest one.
@@ -116,9 +116,11 @@ class WeightRule:
         """The gradient of a norm at s + floor, (M,)."""
         return np.where(self.used, norm.weights(s + self.floor), 0.0)
 
-    def stepped(self, theta: np.ndarray, s: np.ndarray, stride: float) -> np.ndarray:
+    def stepped(self, stride: Stride, theta: np.ndarray, s: np.ndarray, weight_gap: float) -> np.ndarray:
         """theta (M,) after a step of the fixed point; weights in a ball stay in it whatever the quadratic terms are."""
-        return fixed_point(self.norm, theta, s if self.norm.has_ball else s + self.floor, self.used, stride)
+        s = s if self.norm.has_ball else s + self.floor
+        length = stride.along(theta * s, way(self.norm, theta, s)[1]) if self.norm.damped else stride.after(weight_gap)
+        return fixed_point(self.norm, theta, s, self.used, length)
 
     def set_floor(self, s: np.ndarray, noise: np.ndarray) -> None:
         """Terms below their round-off mean nothing. Where weights are not bounded (p > 2, say) a vanishing term asks for an infinite one; a
@@ -218,7 +220,7 @@ class FixedPoint(WeightRule):
         return theta
 
     def after_step(self, theta, s, t, weight_gap):
-        return self.stepped(theta, s, self.stride.after(weight_gap))
+        return self.stepped(self.stride, theta, s, weight_gap)
 
     def new_stage(self, theta, s):
         self.stride = stride_of(self.norm)
@@ -250,7 +252,7 @@ class HoldAnalytic(WeightRule):
         self.set_floor(point.s, point.noise)
         if self.norm.rises:
             return self.gradient(point.s, self.norm)
-        return self.stepped(point.theta, point.s, self.stride.after(point.certificate.weight_gap))
+        return self.stepped(self.stride, point.theta, point.s, point.certificate.weight_gap)
 
     def new_stage(self, theta, s):
         self.stride = stride_of(self.norm)
@@ -290,12 +292,24 @@ class Stride:
     """
 
     def __init__(self, first: float = 1.0, least: float = 1.0, most: float = LONGEST_STRIDE) -> None:
-        self.length, self.least, self.most, self.last_gap = first, least, most, np.inf
+        self.length, self.least, self.most = first, least, most
+        self.last_gap, self.last_change = np.inf, None
 
     def after(self, weight_gap: float) -> float:
         """The length of the next step. weight_gap : the weights' part of the gap now."""
         self.length = min(1.3 * self.length, self.most) if weight_gap <= self.last_gap else max(0.5 * self.length, self.least)
         self.last_gap = weight_gap
+        return self.length
+
+    def along(self, parts: np.ndarray, change: np.ndarray) -> float:
+        """The same where no part of the gap need shrink: steps grow while they lead the same way, and shrink once they lead back.
+
+        change : (M,) where the step leads. parts : (M,) what the entries count.
+        """
+        if self.last_change is not None:
+            same = float(parts @ (change * self.last_change)) > 0
+            self.length = min(1.3 * self.length, self.most) if same else max(0.5 * self.length, self.least)
+        self.last_change = change
         return self.length
 
 
@@ -304,16 +318,22 @@ def stride_of(norm: Norm) -> Stride:
     return Stride(*DAMPED) if norm.damped else Stride()
 
 
+def way(norm: Norm, theta: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Logarithms of theta, and what they lack of those of the weights to go towards: both (M,)."""
+    target = norm.towards(theta, s)
+    with np.errstate(divide="ignore"):
+        now, then = np.log(np.maximum(theta, SMALLEST * theta.max())), np.log(np.maximum(target, SMALLEST * target.max()))
+    return now, then - now
+
+
 def fixed_point(norm: Norm, theta: np.ndarray, s: np.ndarray, used: np.ndarray, stride: float) -> np.ndarray:
     """theta (M,) moved towards the weights that are optimal for the lengths ||w_m|| = theta_m sqrt(s_m), or for s (`Norm.towards`).
 
     The step is taken in logarithms and stretched: log theta + stride * (log target - log theta), projected to the boundary of the ball,
     if there is one.
     """
-    target = norm.towards(theta, s)
-    with np.errstate(divide="ignore"):
-        now, then = np.log(np.maximum(theta, SMALLEST * theta.max())), np.log(np.maximum(target, SMALLEST * target.max()))
-    logs = now + stride * (then - now)
+    now, change = way(norm, theta, s)
+    logs = now + stride * change
     if not norm.has_ball:
         return np.where(used, np.exp(np.maximum(logs, logs.max() + np.log(SMALLEST))), 0.0)
     return np.where(used, norm.project(np.exp(np.maximum(logs - norm.largest(logs), np.log(SMALLEST)))), 0.0)
