@@ -231,10 +231,12 @@ class Multipliers:
         if self.attempts == 1 and self.times >= TIMES:
             return norm.project(np.where(dense >= NOTHING * norm.largest(dense), dense, 0.0))
         if norm.selects == "groups":
-            parts = np.zeros((len(norm.members), len(dense)))
+            # The function of a group is that of its weights on the boundary of its ball, times the weight of the group.
+            outside, parts = np.zeros(len(norm.members)), np.zeros((len(norm.members), len(dense)))
             for g, member in enumerate(norm.members):
-                parts[g, member] = dense[member]
-            return norm.project(few_weights(parts @ self.gram @ parts.T, np.ones(len(parts)), self.likeness) @ parts)
+                outside[g] = norm.inner.gauge(dense[member])
+                parts[g, member] = dense[member] / max(outside[g], TINY)
+            return norm.project(few_weights(parts @ self.gram @ parts.T, outside, self.likeness) @ parts)
         few = few_weights(self.gram, dense, self.likeness)
         for member in norm.members:
             if not few[member].any() and norm.between.p > 1:

@@ -36,7 +36,7 @@ FULL_PRECISION = 0.1
 LONGEST_STRIDE = 32.0
 SMALLEST = 1e-12
 # Steps towards weights from which a full step may lead astray: their first length, the least and the largest.
-DAMPED = (0.5, 1.0 / 64.0, 8.0)
+DAMPED = (0.5, 1.0 / 64.0, 2.0)
 # Cutting planes that move no weight by more than this have come to their end.
 STANDS_STILL = 1e-9
 # A new stage begins with every weight at least this part of the largest one.
