@@ -165,8 +165,9 @@ class QuadraticNorm(Norm):
 
     @cached_property
     def _beside(self) -> np.ndarray:
-        """Entries of E beside its diagonal."""
-        return self.E[~np.eye(len(self.E), dtype=bool)]
+        """Entries of E beside its diagonal, without what round-off has left of zeros."""
+        found = self.E[~np.eye(len(self.E), dtype=bool)]
+        return np.where(np.abs(found) > EXACT * np.abs(self.E).max(), found, 0.0)
 
     @property
     def fixed(self) -> bool:
