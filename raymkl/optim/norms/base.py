@@ -91,13 +91,14 @@ class Norm:
     def floor(self, s: np.ndarray, used: np.ndarray, tol: float) -> np.ndarray | float:
         """What may be added to s (M,) so that no weight of a kernel in `used` (M,) is infinite: N* grows by at most tol / 2 of it.
 
-        The root of N* is a norm of v, so that a floor f changes it by at most that of sqrt(f).
+        The root of N* is a norm of v, so that a floor f changes it by at most that of sqrt(f). Where N* is concave in s it is often less,
+        and the floor may be higher; elsewhere N* need not see what a higher one does to its parts.
         """
         if self.bounded:
             return 0.0
         size, ones = self.dual(s), used.astype(float)
         least = (0.25 * tol) ** 2 * size / max(self.dual(ones), TINY)
-        for _ in range(RAISES):
+        for _ in range(RAISES if self.rises else 0):
             if not self.dual(s + RAISED * least * ones) <= (1.0 + 0.5 * tol) * size:
                 break
             least *= RAISED
