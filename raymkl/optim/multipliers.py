@@ -104,8 +104,7 @@ class TiltedNorm(Norm):
         if top <= 0:
             return 0.0, R
         total = top * float(R @ (sizes / top) ** power) ** (1.0 / power)
-        with np.errstate(divide="ignore"):
-            return total, np.where(sizes > 0, R * (sizes / max(total, TINY)) ** (power - 1.0), 0.0)
+        return total, R * _power(sizes / max(total, TINY), power - 1.0)
 
     def weights(self, s):
         out, sizes = np.empty(len(s)), np.zeros(len(self.members))
