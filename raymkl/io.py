@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -109,7 +109,7 @@ class _Writer(Packer):
                 raise TypeError(f"a model with the kernel {value!r} cannot be saved: it holds a function of yours; use pickle or joblib")
             return {"kernel": type(value).__name__, "params": {k: self(v) for k, v in value.get_params(deep=False).items()}}
         if isinstance(value, norms.Norm):
-            if type(value).__name__ not in NORMS:
+            if NORMS.get(type(value).__name__) is not type(value) or not is_dataclass(value):
                 raise TypeError(f"a model with the norm {value!r} cannot be saved: it is none of raymkl.norms; use pickle or joblib")
             return {"norm": type(value).__name__, "params": {field.name: self(getattr(value, field.name)) for field in fields(value)}}
         if isinstance(value, RayParams):

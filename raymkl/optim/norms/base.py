@@ -30,26 +30,61 @@ def power_norm(values: np.ndarray, k: float) -> float:
 
 
 class Norm:
-    """A norm over kernels, as the optimiser sees it. s : (M,) quadratic terms a'K_m a.
+    """A norm over kernels, as the optimiser sees it. s : (M,) quadratic terms a'K_m a."""
 
-    fixed : whether the weights are the same for all s. bounded : whether weights stay bounded as a quadratic term vanishes.
-    exponents : k > 0 of the powers by which weights answer to s, theta ~ s^(k-1); none where it is no power.
-    has_ball : whether the weights lie in a ball, to whose boundary `project` scales. has_cutting_planes : whether `members` have such a
-    ball each, that of one block norm. rises : whether going all the way `towards` the weights that belong to s increases the dual.
-    damped : whether steps `towards` other weights must be short.
-    selects : "kernels" or "groups", whatever the norm selects few of; None if it keeps all.
-    takes_zeros : whether `curvature` is right for a quadratic term of zero, too.
-    """
+    # -- questions about the weights ---------------------------------------------------------------------------------------
 
-    fixed: bool = False
-    bounded: bool = True
-    exponents: tuple[float, ...] = ()
-    has_ball: bool = False
-    has_cutting_planes: bool = False
-    rises: bool = False
-    damped: bool = False
-    selects: str | None = None
-    takes_zeros: bool = False
+    @property
+    def fixed(self) -> bool:
+        """Whether the weights are the same for all s."""
+        return False
+
+    @property
+    def bounded(self) -> bool:
+        """Whether weights stay bounded as a quadratic term vanishes."""
+        return True
+
+    @property
+    def exponents(self) -> tuple[float, ...]:
+        """k > 0 of the powers by which weights answer to s, theta ~ s^(k-1); none where it is no power."""
+        return ()
+
+    @property
+    def has_ball(self) -> bool:
+        """Whether the weights lie in a ball, to whose boundary `project` scales."""
+        return False
+
+    @property
+    def has_cutting_planes(self) -> bool:
+        """Whether every group of `members` has a ball of its own, that of one block norm."""
+        return False
+
+    @property
+    def rises(self) -> bool:
+        """Whether N* is concave in s, so that going all the way `towards` its weights increases the dual."""
+        return False
+
+    @property
+    def damped(self) -> bool:
+        """Whether steps `towards` other weights must be short."""
+        return False
+
+    @property
+    def selects(self) -> str | None:
+        """ "kernels" or "groups", whatever the norm selects few of; None if it keeps all."""
+        return None
+
+    @property
+    def takes_zeros(self) -> bool:
+        """Whether `curvature` is right for a quadratic term of zero, too."""
+        return False
+
+    @property
+    def members(self) -> list[np.ndarray | slice]:
+        """Positions of the entries of every group; here all entries are one group."""
+        return [slice(None)]
+
+    # -- both sides ----------------------------------------------------------------------------------------------------------
 
     def check(self, n_kernels: int) -> None:
         """Raise ValueError unless this is a norm over so many kernels."""
@@ -111,11 +146,6 @@ class Norm:
     def largest(self, values: np.ndarray) -> np.ndarray | float:
         """The largest of the values (M,) among the entries that share a ball with each entry: (M,), or a number when all do."""
         return values.max()
-
-    @property
-    def members(self) -> list[np.ndarray | slice]:
-        """Positions of the entries of every group; here all entries are one group."""
-        return [slice(None)]
 
 
 def block_exponent(name: str, p: object) -> float:

@@ -107,7 +107,7 @@ class ElasticNetNorm(Norm):
         logs = np.log(v[positive])
         # -log r lies between that of M equal lengths and that of a single one.
         low, high = np.log(self._increasing(len(v) ** (-1.0 / p))), 0.0
-        shift, x = high, None
+        shift, x = high, logs
         for _ in range(STEPS):
             x, slopes = self._log_roots(logs + shift)
             powers = np.exp(p * x)

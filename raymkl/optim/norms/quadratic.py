@@ -57,22 +57,23 @@ class Above:
             return np.zeros(len(v)), np.zeros(len(v)), np.zeros(len(v), bool)
         v = v / top
         with self.lock:
-            found = self._exact(v, self.free) or self._exact(v, self._from_osqp(v)) or self._exact(v, self._from_least_squares(v), True)
-            z, lengths, self.free = found
+            found = self._exact(v, self.free) or self._exact(v, self._from_osqp(v))
+            z, lengths, self.free = found or self._solution(v, self._from_least_squares(v))[0]
         return top * z, top * lengths, self.free
 
-    def _exact(self, v: np.ndarray, free: np.ndarray, anyway: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    def _exact(self, v: np.ndarray, free: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         """The solution if z > v where `free` says so and nowhere else; None if that breaks a condition."""
+        found, breach = self._solution(v, free)
+        return found if breach <= EXACT else None
+
+    def _solution(self, v: np.ndarray, free: np.ndarray) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], float]:
+        """z = v, or A z = 0 where it is free; what this breaks the conditions by, relatively, is left out of the one and told as the other."""
         z = v.copy()
         if free.any():
-            held = ~free
-            z[free] = -np.linalg.solve(self.A[np.ix_(free, free)], self.A[np.ix_(free, held)] @ v[held])
-        lengths = self.A @ z
-        small = EXACT * np.abs(self.A).max() * np.abs(z).max()
-        if not anyway and (np.any(z < v - EXACT * np.abs(z).max()) or np.any(lengths[~free] < -small)):
-            return None
-        z = np.maximum(z, v)
-        return z, np.where(free, 0.0, np.maximum(lengths, 0.0)), free
+            z[free] = -np.linalg.solve(self.A[np.ix_(free, free)], self.A[np.ix_(free, ~free)] @ v[~free])
+        lengths, scale = np.where(free, 0.0, self.A @ z), np.abs(z).max()
+        breach = max(float((v - z).max()), float(-lengths.min()) / np.abs(self.A).max()) / scale
+        return (np.maximum(z, v), np.maximum(lengths, 0.0), free), breach
 
     def _from_osqp(self, v: np.ndarray) -> np.ndarray:
         """Where z > v, (M,), by a first-order method that begins with its last answer."""
@@ -124,8 +125,6 @@ class QuadraticNorm(Norm):
     """
 
     E: np.ndarray
-
-    takes_zeros = True
 
     def __post_init__(self):
         try:
@@ -180,6 +179,10 @@ class QuadraticNorm(Norm):
     @property
     def rises(self) -> bool:
         return not self.fixed and not np.any(self._beside < 0)
+
+    @property
+    def takes_zeros(self) -> bool:
+        return True
 
     @property
     def damped(self) -> bool:

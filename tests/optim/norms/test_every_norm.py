@@ -14,7 +14,9 @@ from raymkl.optim.norms import ElasticNetNorm, GroupedNorm, LpNorm, QuadraticNor
 from raymkl.optim.subproblem import weight_response
 from tests.reference import dual_exponent
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*being approximated")  # cvxpy on exponents that are not small fractions
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*being approximated|Solution may be inaccurate"
+)  # cvxpy on exponents that are not small fractions
 
 M = 5
 GROUPS = ("a", "b", "a", 3, "b")
