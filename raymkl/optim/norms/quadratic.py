@@ -67,7 +67,7 @@ class Above:
         return found if breach <= EXACT else None
 
     def _solution(self, v: np.ndarray, free: np.ndarray) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], float]:
-        """z = v, or A z = 0 where it is free; what this breaks the conditions by, relatively, is left out of the one and told as the other."""
+        """z = v, or A z = 0 where it is free, without what breaks the conditions; and by how much they were broken, relatively."""
         z = v.copy()
         if free.any():
             z[free] = -np.linalg.solve(self.A[np.ix_(free, free)], self.A[np.ix_(free, ~free)] @ v[~free])
