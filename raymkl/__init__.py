@@ -11,6 +11,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` below is what 
     from . import diagnostics as diagnostics
     from . import kernels as kernels
     from . import metrics as metrics
+    from . import norms as norms
     from . import plot as plot
     from . import search as search
     from .engine.params import RayParams as RayParams
@@ -23,7 +24,6 @@ if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` below is what 
     from .models.localized_gated import LocalizedMKLClassifier as LocalizedMKLClassifier
     from .models.one_class import MKLOneClass as MKLOneClass
     from .models.regressor import MKLRegressor as MKLRegressor
-    from .optim import norms as norms
 
 __version__ = "0.1.0"
 
@@ -42,7 +42,7 @@ _HOMES = {
     "baselines": None,
     "diagnostics": None,
     "kernels": None,
-    "norms": "raymkl.optim.norms",
+    "norms": None,
     "plot": None,
     "search": None,
 }
@@ -74,12 +74,7 @@ if not TYPE_CHECKING:  # a checker that sees it would take any name for one of o
         if name not in _HOMES:
             raise AttributeError(f"module 'raymkl' has no attribute {name!r}")
         home = _HOMES[name]
-        if home is None:
-            value = import_module(f"raymkl.{name}")
-        elif name == "norms":
-            value = import_module(home)
-        else:
-            value = getattr(import_module(home), name)
+        value = import_module(f"raymkl.{name}") if home is None else getattr(import_module(home), name)
         globals()[name] = value
         return value
 

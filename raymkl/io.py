@@ -6,9 +6,9 @@ Arrow tensor or NumPy-header-free form described by the JSON text in the schema'
     {"format": 1, "class": ..., "params": {...}, "attributes": {...}}
 
 Arrays stand there as {"array": name, "dtype": ..., "shape": [...]}, sparse matrices as {"csr": [data, indices, indptr], "shape": ...},
-kernels as {"kernel": class name, "params": {...}}. The parts of a model's `Expansion` stand among the attributes, under names of their
-own (`PARTS`); of the training rows only support vectors are in the file. Models with a `Custom` kernel hold a function, which is code,
-and are not saved.
+kernels as {"kernel": class name, "params": {...}}, norms likewise as {"norm": ...}. The parts of a model's `Expansion` stand among the
+attributes, under names of their own (`PARTS`); of the training rows only support vectors are in the file. Models with a
+`Custom` kernel hold a function, which is code, and are not saved.
 
 Format version 2 is the same with one more entry, "preparation": the columns, views, means and scales of a `TableModel` (fields of
 `table_model.Preparation`), around the model of the other entries. A file says the oldest version that can read it: models without a
@@ -24,13 +24,14 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import scipy.sparse as sp
 
-from . import __version__
+from . import __version__, norms
 from .data.packed import Packer, Unpacker, digest, write_table
 from .data.plain_arrow import DAMAGE, open_plain
 from .engine.params import RayParams
@@ -76,6 +77,8 @@ KERNELS = {
     )
 }
 
+NORMS = {cls.__name__: cls for cls in (norms.LpNorm, norms.GroupedNorm, norms.QuadraticNorm, norms.ElasticNetNorm)}
+
 
 def _models() -> dict:
     from .models.classifier import MKLClassifier
@@ -106,6 +109,10 @@ class _Writer(Packer):
             if type(value).__name__ not in KERNELS:
                 raise TypeError(f"a model with the kernel {value!r} cannot be saved: it holds a function of yours; use pickle or joblib")
             return {"kernel": type(value).__name__, "params": {k: self(v) for k, v in value.get_params(deep=False).items()}}
+        if isinstance(value, norms.Norm):
+            if NORMS.get(type(value).__name__) is not type(value) or not is_dataclass(value):
+                raise TypeError(f"a model with the norm {value!r} cannot be saved: it is none of raymkl.norms; use pickle or joblib")
+            return {"norm": type(value).__name__, "params": {field.name: self(getattr(value, field.name)) for field in fields(value)}}
         if isinstance(value, RayParams):
             return {"ray_params": {k: self(v) for k, v in vars(value).items()}}
         if sp.issparse(value):
@@ -137,6 +144,8 @@ class _Reader(Unpacker):
             return matrix
         if "kernel" in entry:
             return KERNELS[entry["kernel"]](**{k: self(v) for k, v in entry["params"].items()})
+        if "norm" in entry:
+            return NORMS[entry["norm"]](**{k: self(v) for k, v in entry["params"].items()})
         if "ray_params" in entry:
             return RayParams(**{k: self(v) for k, v in entry["ray_params"].items()})
         if "tuple" in entry:

@@ -10,7 +10,7 @@ import raymkl
 ROOT = Path(raymkl.__file__).parent
 # Imports may only point to lower floors; rooms of one floor do not know each other.
 FLOORS = {"data": 0, "kernels": 1, "optim": 1, "engine": 2, "models": 3, "search": 4, "inspection": 4, "baselines": 4, "cli": 5}
-PUBLIC = {"datasets", "diagnostics", "io", "metrics", "plot"}
+PUBLIC = {"datasets", "diagnostics", "io", "metrics", "norms", "plot"}
 MOST_FILES = 12
 
 

@@ -61,8 +61,8 @@ def test_checkers_are_told_the_names_that_there_are(module):
     for public, (home, name) in told.items():
         assert public == name
         wanted = module._HOMES[public]
-        if wanted is None or public == "norms":  # a module
-            assert getattr(module, public).__name__ == f"raymkl.{'optim.' if public == 'norms' else ''}{public}"
+        if wanted is None:  # a module
+            assert getattr(module, public).__name__ == f"raymkl.{public}"
         else:
             assert home == wanted.removeprefix("raymkl.").removeprefix(".")
 

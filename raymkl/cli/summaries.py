@@ -56,6 +56,9 @@ def describe(model: Any, path: Any = None) -> dict:
     told.update(
         {name: params[name] for name in ("C", "p", "loss", "normalize", "tol", "solver", "theta_step", "class_weight") if name in params}
     )
+    if params.get("norm") is not None:  # in place of p
+        told.pop("p", None)
+        told["norm"] = repr(params["norm"])
     if preparation is not None:
         told.update(
             target=preparation.target,
@@ -80,7 +83,7 @@ def lines_of(told: dict) -> list[str]:
         names = told["features"]
         shown = ", ".join(names[:8]) + (f", ... ({len(names)} columns)" if len(names) > 8 else "")
         lines.append(f"features         {shown}{'; standardised' if told['standardized'] else ''}")
-    settings = [f"{name} = {_number(told[name])}" for name in ("C", "p", "loss", "normalize") if name in told]
+    settings = [f"{name} = {_number(told[name])}" for name in ("C", "p", "norm", "loss", "normalize") if name in told]
     lines.append(f"settings         {', '.join(settings)}")
     lines.append(f"trained on       {told['n_rows']} rows, {told['n_support']} support vectors, {told.get('n_iterations')} rounds")
     if "duality_gap" in told:

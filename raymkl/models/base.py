@@ -27,6 +27,7 @@ from ..kernels.formulas import Linear, Precomputed
 from ..kernels.normalize import KINDS
 from ..kernels.pairs.families import NO_GATE, cell_dtypes, group
 from ..kernels.pairs.statistics import InnerProduct, SquaredDistance
+from ..optim.norms import LpNorm, Norm
 from . import reading, sources
 from .diagonals import largest_diagonal, row_gates, spherical_gates
 from .expansion import Expansion
@@ -90,12 +91,25 @@ class BaseMKL:
             if not any(value is option or value == option for option in known):
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}; got {value!r}")
         check_engine(self.engine)
-        if self.theta_step == "cutting_plane" and self.p > 2:
-            raise ValueError(f'theta_step="cutting_plane" needs p in [1, 2], got p={self.p!r}; use theta_step="auto"')
+        norm = self._norm_of()
+        if self.theta_step == "cutting_plane" and not norm.has_cutting_planes:
+            given = f"p={self.p!r}" if getattr(self, "norm", None) is None else f"norm={norm!r}"
+            raise ValueError(f'theta_step="cutting_plane" needs p in [1, 2], got {given}; use theta_step="auto"')
         if not isinstance(getattr(self, "shared_weights", False), bool | np.bool_):
             raise ValueError(f"shared_weights must be True or False, got {self.shared_weights!r}")
         if self.ray_params is not None and not isinstance(self.ray_params, RayParams):
             raise TypeError(f"ray_params must be a raymkl.RayParams or None, got {type(self.ray_params).__name__}")
+
+    def _norm_of(self, n_kernels: int | None = None) -> Norm:
+        """The norm over the kernels: `norm`, or the block norm `p`. n_kernels : to check that it is one over so many."""
+        norm = getattr(self, "norm", None)
+        if norm is None:
+            return LpNorm(float(self.p))
+        if not isinstance(norm, Norm):
+            raise TypeError(f"norm must be None (the block norm p) or a norm of raymkl.norms, got {norm!r}")
+        if n_kernels is not None:
+            norm.check(n_kernels)
+        return norm
 
     def _check_kernels(self, X: Any) -> list[Kernel]:
         """The list of kernels to learn over."""
@@ -195,6 +209,8 @@ class BaseMKL:
         kernels : of every entry. gating : gates (n, J), or None if they are yet to be learned, and the gate of every entry; by default
         those of normalize="spherical".
         """
+        for head in heads:
+            head.norm.check(len(kernels))
         for key in dict.fromkeys(kernel.statistic().view for kernel in kernels if reading.is_matrix(kernel)):
             reading.check_kernel_stack(rows[key], "X" if key is None else f"view {view_of(key)!r} of X")
         n = next(iter(rows.values())).shape[0]
@@ -202,9 +218,11 @@ class BaseMKL:
         values = n * n * len(kernels)
         families = group(*_without_constant_gates(kernels, gates, gate_of_entry), join=True)
         light = _light(families, rows)
-        # For p > 2 quadratic terms may vanish: their round-off decides about the gap, and light statistics cost little more in float64.
+        # Where weights are not bounded (p > 2, say) quadratic terms may vanish: their round-off decides about the gap, and light statistics
+        # cost little more in float64.
         cheap = values <= SMALL_PROBLEM_LARGE_P or all(family.statistic in light for family in families)
-        small = values <= SMALL_PROBLEM or (self.p > 2 and cheap)
+        bounded = all(head.norm.bounded for head in heads)
+        small = values <= SMALL_PROBLEM or (not bounded and cheap)
         double = self.dtype == "float64" or (self.dtype == "auto" and small) or beyond_float32(rows, kernels, self.dtype == "float32")
         dtype = np.float64 if double else np.float32
         problem = Problem(
@@ -215,7 +233,7 @@ class BaseMKL:
             gates=gates,
             dtype=dtype,
             exact=self.exact or (double and values <= FEW_VALUES),
-            coarse=self.p <= 2,
+            coarse=bounded,
             may_widen=self.dtype == "auto" and not double,
             light=light,
             # The gates of "spherical" bring all values down to one.
@@ -224,6 +242,14 @@ class BaseMKL:
         )
         problem.cells = cell_dtypes(families, rows, problem.dtype_of)
         return problem, rows, gate_of_entry
+
+    def _start(self, n: int, n_kernels: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """Solution of the last fit, of one head, to continue from, if it fits."""
+        if not self.warm_start or not hasattr(self, "dual_coef_") or self.expansion_.n_train != n or len(self.kernel_weights_) != n_kernels:
+            return None
+        a = np.zeros(n)
+        a[self.support_] = self.dual_coef_[0]
+        return a, self._norm_of(n_kernels).project(self.kernel_weights_)
 
     def _train(self, rows: dict, kernels: list[Kernel], heads: list[Head]) -> None:
         """Hand the problem to the engine and keep what it learned."""

@@ -14,7 +14,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, colu
 
 from ..engine import Head, RayParams
 from ..optim.losses import CLASSIFICATION, REGRESSION
-from ..optim.norms import LpNorm
+from ..optim.norms import Norm
 from .base import BaseMKL, check_loss
 
 
@@ -76,6 +76,8 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     loss : {"hinge", "squared_hinge", "logistic", "squared"}
         max(0, 1 - yf), 1/2 max(0, 1 - yf)^2, log(1 + exp(-yf)) or 1/2 (y - f)^2, with y = +1 or -1. The logistic loss gives probabilities.
         With the last two (nearly) every row is a support vector.
+    norm : a norm of `raymkl.norms`, or None
+        In place of the block norm p, which is then ignored: groups of kernels, kernels that go together, mixtures.
 
     Attributes
     ----------
@@ -126,6 +128,7 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         random_state: Any = None,
         verbose: int = 0,
         loss: str = "hinge",
+        norm: Norm | None = None,
     ):
         self.kernels = kernels
         self.C = C
@@ -145,6 +148,7 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
         self.loss = loss
+        self.norm = norm
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -180,7 +184,7 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
                 targets=np.where(y == label, 1.0, -1.0),
                 bounds=bounds,
                 loss=CLASSIFICATION[self.loss](),
-                norm=LpNorm(float(self.p)),
+                norm=self._norm_of(),
                 tol=self.tol,
                 solver=self.solver,
                 theta_step=self.theta_step,
@@ -192,7 +196,7 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         ]
 
     _can_fold = True
-    _head_params = frozenset({"C", "p", "loss", "solver", "theta_step", "tol", "class_weight", "shared_weights", "max_iter"})
+    _head_params = frozenset({"C", "p", "norm", "loss", "solver", "theta_step", "tol", "class_weight", "shared_weights", "max_iter"})
 
     def _fold(self, y: np.ndarray, sample_weight: np.ndarray | None, train: np.ndarray) -> tuple[list[Head], Any]:
         """Heads of one fold at C = 1 (other rows are masked), and what turns their decision values into an estimator to score."""
@@ -235,11 +239,12 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         weights = np.atleast_2d(self.kernel_weights_)
         if self.expansion_.n_train != n or weights.shape[1] != n_kernels:
             return []
+        norm = self._norm_of(n_kernels)
         starts, weights = [], np.broadcast_to(weights, (len(self.dual_coef_), n_kernels))  # shared ones belong to every head
         for coefficients, theta in zip(self.dual_coef_, weights, strict=True):
             a = np.zeros(n)
             a[self.support_] = coefficients
-            starts.append((a, LpNorm(float(self.p)).project(theta) if self.p <= 2 else theta))
+            starts.append((a, norm.project(theta)))
         return starts
 
     def decision_function(self, X: Any) -> np.ndarray:

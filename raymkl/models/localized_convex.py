@@ -71,7 +71,7 @@ class ClusteredMixin:
     # -- training -----------------------------------------------------------------------------------------------------
 
     def _grouped_norm(self, n_kernels: int) -> GroupedNorm:
-        return GroupedNorm(float(self.p), tuple(np.repeat(np.arange(self.n_clusters), n_kernels).tolist()))
+        return GroupedNorm(float(self.p), tuple(np.repeat(np.arange(self.n_clusters), n_kernels).tolist()), outer=2.0)
 
     def _layout(self, gate_of_kernel: list[int] | None, n_kernels: int) -> tuple[list[tuple[int, int]], list[int]]:
         """Gate columns as (cluster, base gate), and the column of every entry: all kernels of the first cluster, then of the second."""

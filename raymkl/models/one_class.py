@@ -11,7 +11,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from ..engine import Head, RayParams
 from ..optim.losses import OneClass
-from ..optim.norms import LpNorm
+from ..optim.norms import Norm
 from .base import BaseMKL
 
 
@@ -29,7 +29,7 @@ class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
         As for `MKLClassifier`.
     nu : float in (0, 1]
         See above.
-    p, solver, theta_step, normalize, tol, engine, ray_params, max_iter, warm_start, dtype, exact, random_state, verbose
+    p, solver, theta_step, normalize, tol, engine, ray_params, max_iter, warm_start, dtype, exact, random_state, verbose, norm
         As for `MKLClassifier`.
 
     Attributes
@@ -75,6 +75,7 @@ class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
         exact: bool = False,
         random_state: Any = None,
         verbose: int = 0,
+        norm: Norm | None = None,
     ):
         self.kernels = kernels
         self.nu = nu
@@ -91,6 +92,7 @@ class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
         self.exact = exact
         self.random_state = random_state
         self.verbose = verbose
+        self.norm = norm
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -127,7 +129,7 @@ class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
             targets=np.ones(len(bounds)),
             bounds=bounds,
             loss=OneClass(),
-            norm=LpNorm(float(self.p)),
+            norm=self._norm_of(),
             tol=self.tol,
             solver=self.solver,
             theta_step=self.theta_step,
@@ -137,7 +139,7 @@ class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
         )
 
     _can_fold = True
-    _head_params = frozenset({"nu", "p", "solver", "theta_step", "tol", "max_iter"})
+    _head_params = frozenset({"nu", "p", "norm", "solver", "theta_step", "tol", "max_iter"})
 
     def _fold(self, y: np.ndarray | None, sample_weight: np.ndarray | None, train: np.ndarray) -> tuple[list[Head], Any]:
         """Head of one fold (other rows are masked), and what turns its decision values into an estimator to score."""
@@ -145,14 +147,6 @@ class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
         bounds = np.zeros(n)
         bounds[train] = self._row_weights(None if sample_weight is None else sample_weight[train], len(train))
         return [self._head(bounds)], HeldOutOneClass()
-
-    def _start(self, n: int, n_kernels: int) -> tuple[np.ndarray, np.ndarray] | None:
-        """Solution of the last fit to continue from, if it fits."""
-        if not self.warm_start or not hasattr(self, "dual_coef_") or self.expansion_.n_train != n or len(self.kernel_weights_) != n_kernels:
-            return None
-        a = np.zeros(n)
-        a[self.support_] = self.dual_coef_[0]
-        return a, LpNorm(float(self.p)).project(self.kernel_weights_) if self.p <= 2 else self.kernel_weights_
 
     def decision_function(self, X: Any) -> np.ndarray:
         """f(x), (n,): positive inside the region, negative outside."""

@@ -12,7 +12,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, colu
 
 from ..engine import Head, RayParams
 from ..optim.losses import CLASSIFICATION, REGRESSION, Loss
-from ..optim.norms import LpNorm
+from ..optim.norms import Norm
 from .base import BaseMKL, _number, check_loss
 
 
@@ -32,7 +32,7 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
         Weight of the loss; C_i = C * sample_weight_i.
     epsilon : float >= 0
         Errors up to this size cost nothing, with the losses that have a tube; in the units of y.
-    p, solver, theta_step, normalize, tol, engine, ray_params, max_iter, warm_start, dtype, exact, random_state, verbose
+    p, solver, theta_step, normalize, tol, engine, ray_params, max_iter, warm_start, dtype, exact, random_state, verbose, norm
         As for `MKLClassifier`.
     loss : {"epsilon_insensitive", "squared", "squared_epsilon_insensitive", "huber", "quantile"}
         With r = y - f: max(0, |r| - epsilon), r^2 / 2, max(0, |r| - epsilon)^2 / 2, r^2 / 2 that goes on linearly beyond delta, or
@@ -81,6 +81,7 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
         loss: str = "epsilon_insensitive",
         delta: float = 1.0,
         quantile: float = 0.5,
+        norm: Norm | None = None,
     ):
         self.kernels = kernels
         self.C = C
@@ -101,6 +102,7 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
         self.loss = loss
         self.delta = delta
         self.quantile = quantile
+        self.norm = norm
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -144,7 +146,7 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
             targets=y,
             bounds=bounds,
             loss=self._loss(),
-            norm=LpNorm(float(self.p)),
+            norm=self._norm_of(),
             tol=self.tol,
             solver=self.solver,
             theta_step=self.theta_step,
@@ -153,7 +155,7 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
         )
 
     _can_fold = True
-    _head_params = frozenset({"C", "p", "loss", "epsilon", "delta", "quantile", "solver", "theta_step", "tol", "max_iter"})
+    _head_params = frozenset({"C", "p", "norm", "loss", "epsilon", "delta", "quantile", "solver", "theta_step", "tol", "max_iter"})
 
     def _fold(self, y: np.ndarray, sample_weight: np.ndarray | None, train: np.ndarray) -> tuple[list[Head], Any]:
         """Head of one fold at C = 1 (other rows are masked), and what turns its decision values into an estimator to score."""
@@ -176,14 +178,6 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
         if not np.isfinite(y).all():
             raise ValueError("y contains NaN or infinity; the target must be known for every row")
         return y
-
-    def _start(self, n: int, n_kernels: int) -> tuple[np.ndarray, np.ndarray] | None:
-        """Solution of the last fit to continue from, if it fits."""
-        if not self.warm_start or not hasattr(self, "dual_coef_") or self.expansion_.n_train != n or len(self.kernel_weights_) != n_kernels:
-            return None
-        a = np.zeros(n)
-        a[self.support_] = self.dual_coef_[0]
-        return a, LpNorm(float(self.p)).project(self.kernel_weights_) if self.p <= 2 else self.kernel_weights_
 
     def predict(self, X: Any) -> np.ndarray:
         """f(x), (n,)."""

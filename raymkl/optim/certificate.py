@@ -39,7 +39,8 @@ def certify(norm: Norm, theta: np.ndarray, s: np.ndarray, dual_value: float, int
     best = int(np.argmin(losses))
     at_theta = float(theta @ s)
     dual_norm = norm.dual(s)
-    primal = 0.5 * norm.primal(theta * np.sqrt(s)) + float(losses[best])
+    primal_norm = norm.primal(theta * np.sqrt(s))
+    primal = 0.5 * primal_norm + float(losses[best])
     dual = dual_value - 0.5 * dual_norm
     return Certificate(
         primal=primal,
@@ -47,7 +48,7 @@ def certify(norm: Norm, theta: np.ndarray, s: np.ndarray, dual_value: float, int
         gap=(primal - dual) / max(abs(primal), 1e-300),
         intercept=float(intercepts[best]),
         svm_gap=float(losses[best]) + at_theta - dual_value,
-        weight_gap=max(0.5 * (dual_norm - at_theta), 0.0),
+        weight_gap=norm.weight_gap(at_theta, primal_norm, dual_norm),
     )
 
 

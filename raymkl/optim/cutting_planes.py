@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .norms import GroupedNorm, LpNorm, weight_norm
+from .norms import GroupedNorm, LpNorm
 
 # Repetitions of the second-order expansion, and the change of theta below which they stop.
 EXPANSIONS = 8
@@ -32,7 +32,7 @@ class CuttingPlanes:
 
     def __init__(self, norm: LpNorm | GroupedNorm, n_kernels: int):
         self.norm = norm
-        self.q = weight_norm(norm.p)
+        self.q = norm.q
         self.theta = norm.start(n_kernels)
         self.constants = np.empty(0)
         self.slopes = np.empty((0, n_kernels))

@@ -11,6 +11,13 @@ whose reference r holds the weights of the last time. Where the weights come bac
 optimum is that of the original problem, for every h; a larger h takes fewer renewals of r, and more steps in `a` between them.
 At p = 1, r is the last theta and the steps are those of Tomioka and Suzuki's SpicyMKL, with a norm in place of their barrier.
 
+A norm over groups has two levels, theta_m = w_g u_m, and a reference on those of them whose exponent is large: r_m for the weights u_m
+within the groups, R_g for the weights w_g of the groups,
+
+    S_g = (sum_{m in g} r_m s_m^h)^(1/h),      T = (sum_g R_g S_g^H)^(1/H),      u_m = dS_g/ds_m,   w_g = dT/dS_g;
+
+the other level stays as it is, with a reference of one and its own exponent.
+
 Weights of such a norm are never zero. Once the certificate (always that of the original problem) is within the tolerance, the fewest
 weights that make nearly the same f take their place, and are kept if their own certificate is within the tolerance, too. Nothing is
 dropped earlier: a kernel without a reference would let its s grow as it likes.
@@ -30,6 +37,8 @@ import numpy as np
 from .certificate import Certificate
 from .norms import TINY, GroupedNorm, LpNorm, Norm
 
+# Dual exponents beyond this make the weights jump between kernels; a calmer norm, or the fixed point, is better there.
+LARGEST_FOLLOWED_EXPONENT = 64.0
 # Exponent h to begin with, and how it grows: whenever the reference is renewed, and faster when the dual variables are well ahead of
 # the weights. With ENOUGH / tol the norms differ by less than the tolerance whatever the reference is.
 FIRST_EXPONENT = 4.0
@@ -49,30 +58,29 @@ RESERVE = 0.1
 LIFTED = 1e-2
 EXPONENT_AGAIN = 8.0
 # Weights to end with make f to this part of its length; if their gap is too large, to a smaller part. After so many attempts the dual
-# variables go on, and at the end of so many such times only weights below this part of the largest are dropped.
+# variables go on, and at the end of so many such times only weights below this part of the largest are dropped. Where even that costs too
+# much (f is a small difference of large numbers), weights are kept as they are from so many times on.
 LIKENESS = 3e-3
 CLOSER = 0.25
 CLOSEST = 1e-5
 ATTEMPTS = 2
 TIMES = 3
+KEPT_AFTER = 6
 NOTHING = 1e-9
 
 
 @dataclass(frozen=True)
 class TiltedNorm(Norm):
-    """The norm above, sum over the groups of `base`; reference : (M,) r, exponent : h."""
+    """The norm above over the groups of `base`; reference : (M,) r, exponent : h, and the same of the groups: (G,) R, H.
+
+    Without a reference of the groups their norms add up, as they do for H = 1.
+    """
 
     base: LpNorm | GroupedNorm
     reference: np.ndarray
     exponent: float
-
-    @property
-    def p(self) -> float:
-        return self.base.p
-
-    @property
-    def k(self) -> float:
-        return self.exponent
+    outer_reference: np.ndarray | None = None
+    outer_exponent: float = 1.0
 
     @property
     def members(self) -> list[np.ndarray | slice]:
@@ -87,21 +95,47 @@ class TiltedNorm(Norm):
             yield member, part, r, size
 
     def dual(self, s):
-        return float(sum(size for *_, size in self._groups(s)))
+        sizes = [size for *_, size in self._groups(s)]
+        return float(sum(sizes)) if self.outer_reference is None else self._outside(np.array(sizes))[0]
+
+    def _outside(self, sizes: np.ndarray) -> tuple[float, np.ndarray]:
+        """T, and the weights (G,) of the groups. sizes : (G,) S_g."""
+        R, power, top = self.outer_reference, self.outer_exponent, sizes.max()
+        if top <= 0:
+            return 0.0, R
+        total = top * float(R @ (sizes / top) ** power) ** (1.0 / power)
+        return total, R * _power(sizes / max(total, TINY), power - 1.0)
 
     def weights(self, s):
-        out = np.empty(len(s))
-        for member, part, r, size in self._groups(s):
-            out[member] = r * (part / size) ** (self.exponent - 1.0) if size > 0 else r
-        return out
+        out, sizes = np.empty(len(s)), np.zeros(len(self.members))
+        for g, (member, part, r, size) in enumerate(self._groups(s)):
+            out[member] = r * _power(part / size, self.exponent - 1.0) if size > 0 else r
+            sizes[g] = size
+        if self.outer_reference is None:
+            return out
+        return out * self._outside(sizes)[1][self.base.index]
 
     def curvature(self, s):
         s = np.maximum(s, TINY)
-        c, t = np.zeros(len(self.members)), np.zeros((len(self.members), len(s)))
+        G, power = len(self.members), self.exponent - 1.0
+        c, t, sizes = np.zeros(G), np.zeros((G, len(s))), np.zeros(G)
         for g, (member, part, r, size) in enumerate(self._groups(s)):
-            c[g] = (self.exponent - 1.0) / max(size, TINY)
-            t[g, member] = r * (part / max(size, TINY)) ** (self.exponent - 1.0)
-        return (self.exponent - 1.0) * t.sum(axis=0) / s, c, t
+            sizes[g] = size
+            c[g] = power / max(size, TINY)
+            t[g, member] = r * (part / max(size, TINY)) ** power
+        if self.outer_reference is None:
+            return power * t.sum(axis=0) / s, c, t
+        total, outside = self._outside(sizes)
+        theta = t.sum(axis=0) * outside[self.base.index]
+        c = (self.exponent - self.outer_exponent) * outside / np.maximum(sizes, TINY)
+        return power * theta / s, np.append(c, (self.outer_exponent - 1.0) / max(total, TINY)), np.vstack([t, theta])
+
+
+def _power(values: np.ndarray, exponent: float) -> np.ndarray:
+    """values^exponent, zero for values of zero: weights do not become infinite."""
+    if exponent >= 0:
+        return values**exponent
+    return np.where(values > 0, np.where(values > 0, values, 1.0) ** exponent, 0.0)
 
 
 class Multipliers:
@@ -110,7 +144,7 @@ class Multipliers:
     def __init__(self, norm: LpNorm | GroupedNorm, theta: np.ndarray, used: np.ndarray, tol: float):
         """theta : (M,) weights to begin with. used : (M,) kernels that are not zero on all rows. tol : relative gap to reach."""
         self.norm, self.used, self.tol = norm, used, tol
-        self.smallest = self.exponent = min(FIRST_EXPONENT, norm.k)
+        self.smallest = self.exponent = min(FIRST_EXPONENT, max(norm.exponents))
         self._begin(theta, RESERVE * tol)
 
     def _begin(self, theta: np.ndarray, reserve: float) -> None:
@@ -124,16 +158,27 @@ class Multipliers:
         self._begin(theta, LIFTED)
 
     def _renew(self, theta: np.ndarray, reserve: float) -> None:
-        """Make theta (M,) the weights of the last time, with a reserve for kernels that have gone."""
-        start = self.norm.project(np.where(self.used, 1.0, 0.0))
-        self.last = (1.0 - reserve) * self.norm.project(np.where(self.used, theta, 0.0)) + reserve * start
+        """Make theta (M,) the weights of the last time, with a reserve for kernels and groups that have gone."""
+        norm, theta, ones = self.norm, np.where(self.used, theta, 0.0), np.where(self.used, 1.0, 0.0)
+        if norm.between.fixed:
+            self.last, self.last_outside = (1.0 - reserve) * norm.project(theta) + reserve * norm.project(ones), None
+            return
+        present = np.array([bool(self.used[member].any()) for member in norm.members])
+        outside = norm.between.project(np.array([norm.inner.gauge(theta[member]) for member in norm.members]))
+        uniform = norm.between.project(present.astype(float))
+        self.last_outside = np.where(present, (1.0 - reserve) * outside + reserve * uniform, 0.0)
+        self.last = np.empty(len(theta))
+        for member in norm.members:
+            inside = theta[member] if theta[member].any() else ones[member]  # a group that has gone forgets its weights
+            self.last[member] = (1.0 - reserve) * norm.inner.project(inside) + reserve * norm.inner.project(ones[member])
 
     @property
     def followed(self) -> TiltedNorm:
         """The norm that the dual variables follow until the next change."""
-        k = self.norm.k
-        power = 1.0 if np.isinf(k) else (k - self.exponent) / (k - 1.0)
-        return TiltedNorm(self.norm, np.where(self.last > 0, self.last**power, 0.0), self.exponent)
+        inside = _tilted(self.last, self.norm.inner.k, self.exponent)
+        if self.last_outside is None:
+            return TiltedNorm(self.norm, *inside)
+        return TiltedNorm(self.norm, *inside, *_tilted(self.last_outside, self.norm.between.k, self.exponent))
 
     def after_step(self, t: float) -> None:
         """Take note of the length t in [0, 1] of a step along the dual of `followed`."""
@@ -152,7 +197,7 @@ class Multipliers:
             return self._weights_to_keep() if self.attempts else None
         self._follow(certificate, theta)
         if certificate.gap <= self.tol:
-            self.dense, self.gram, self.attempts = theta, gram() if self.norm.p == 1 else None, ATTEMPTS
+            self.dense, self.gram, self.attempts = theta, gram() if self.norm.selects else None, ATTEMPTS
             self.times += 1
             few = self._weights_to_keep()
             if not np.array_equal(few, theta):
@@ -171,20 +216,40 @@ class Multipliers:
             self.exponent = max(self.exponent / EXPONENT_FACTOR, self.smallest)
         elif svm_gap <= RISE * weight_gap:
             factor = EXPONENT_FACTOR if svm_gap > 0.1 * weight_gap else FAST_FACTOR
-            self.exponent = min(factor * self.exponent, ENOUGH / self.tol, self.norm.k)
+            self.exponent = min(factor * self.exponent, ENOUGH / self.tol, max(self.norm.exponents))
 
     def _weights_to_keep(self) -> np.ndarray:
-        """Weights (M,) on the boundary of their ball that make nearly the same f; at p = 1 few of them, and in the last attempt all."""
-        dense = self.norm.project(self.dense)
-        if self.norm.p != 1:
+        """Weights (M,) on the boundary of their ball that make nearly the same f; few of them where the norm selects kernels or groups
+        (p = 1, say), and in the last attempt all.
+        """
+        if self.times > KEPT_AFTER:
+            return self.dense
+        norm, dense = self.norm, self.norm.project(self.dense)
+        if norm.selects is None:
             return dense
         if self.attempts == 1 and self.times >= TIMES:
-            return self.norm.project(np.where(dense >= NOTHING * self.norm.largest(dense), dense, 0.0))
+            return norm.project(np.where(dense >= NOTHING * norm.largest(dense), dense, 0.0))
+        if norm.selects == "groups":
+            # The function of a group is that of its weights on the boundary of its ball, times the weight of the group.
+            outside, parts = np.zeros(len(norm.members)), np.zeros((len(norm.members), len(dense)))
+            for g, member in enumerate(norm.members):
+                outside[g] = norm.inner.gauge(dense[member])
+                parts[g, member] = dense[member] / max(outside[g], TINY)
+            return norm.project(few_weights(parts @ self.gram @ parts.T, outside, self.likeness) @ parts)
         few = few_weights(self.gram, dense, self.likeness)
-        for member in self.norm.members:
-            if not few[member].any():
+        for member in norm.members:
+            if not few[member].any() and norm.between.p > 1:
                 few[member] = dense[member]
-        return self.norm.project(few)
+        return norm.project(few)
+
+
+def _tilted(last: np.ndarray, k: float, exponent: float) -> tuple[np.ndarray, float]:
+    """Reference and exponent of a level, from the weights of the last time and its own exponent k."""
+    if k <= LARGEST_FOLLOWED_EXPONENT:
+        return np.where(last > 0, 1.0, 0.0), k
+    exponent = min(exponent, k)
+    power = 1.0 if np.isinf(k) else (k - exponent) / (k - 1.0)
+    return np.where(last > 0, last**power, 0.0), exponent
 
 
 def few_weights(gram: np.ndarray, theta: np.ndarray, likeness: float) -> np.ndarray:

@@ -128,6 +128,9 @@ def weight_response(
     parts = norm.curvature(s)
     if parts is None:
         return None
+    if isinstance(parts, np.ndarray):
+        trusted = (np.diag(parts) >= 0) | (s > noise)
+        return 2.0 * (g @ (coefficients.T @ (parts * np.outer(trusted, trusted)) @ coefficients))
     d, c, t = parts
     d = np.where((d < 0) & (s <= noise), 0.0, d)
     pull = np.atleast_2d(t) @ coefficients

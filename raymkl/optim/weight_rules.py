@@ -24,12 +24,10 @@ import numpy as np
 
 from .certificate import Certificate
 from .cutting_planes import CuttingPlanes
-from .multipliers import Multipliers
-from .norms import GroupedNorm, LpNorm, Norm
+from .multipliers import LARGEST_FOLLOWED_EXPONENT, Multipliers
+from .norms import Norm
 from .subproblem import line_search, weight_response
 
-# Dual exponents beyond this make the weights jump between kernels; a calmer norm, or the fixed point, is better there.
-LARGEST_FOLLOWED_EXPONENT = 64.0
 # Dual exponents up to which weights that follow may be held for a while: beyond, they answer to little changes.
 LARGEST_HELD_EXPONENT = 4.0
 # The wrapper solves each SVM to this part of the tolerance.
@@ -37,6 +35,8 @@ FULL_PRECISION = 0.1
 # Steps of the fixed point are stretched up to this factor, and no weight falls below this part of the largest: zero could never return.
 LONGEST_STRIDE = 32.0
 SMALLEST = 1e-12
+# Steps towards weights from which a full step may lead astray: their first length, the least and the largest.
+DAMPED = (0.5, 1.0 / 64.0, 2.0)
 # Cutting planes that move no weight by more than this have come to their end.
 STANDS_STILL = 1e-9
 # A new stage begins with every weight at least this part of the largest one.
@@ -72,7 +72,7 @@ class WeightRule:
     repeats = False
     may_be_held = False
 
-    def __init__(self, norm: LpNorm | GroupedNorm, used: np.ndarray, tol: float):
+    def __init__(self, norm: Norm, used: np.ndarray, tol: float):
         """norm : over the kernels. used : (M,) kernels that are not zero on all rows. tol : relative gap to reach."""
         self.norm, self.used, self.tol = norm, used, tol
         self.floor = np.zeros(len(used))  # under the quadratic terms from which weights are made
@@ -116,14 +116,17 @@ class WeightRule:
         """The gradient of a norm at s + floor, (M,)."""
         return np.where(self.used, norm.weights(s + self.floor), 0.0)
 
+    def stepped(self, stride: Stride, theta: np.ndarray, s: np.ndarray, weight_gap: float) -> np.ndarray:
+        """theta (M,) after a step of the fixed point; weights in a ball stay in it whatever the quadratic terms are."""
+        s = s if self.norm.has_ball else s + self.floor
+        length = stride.along(theta * s, way(self.norm, theta, s)[1]) if self.norm.damped else stride.after(weight_gap)
+        return fixed_point(self.norm, theta, s, self.used, length)
+
     def set_floor(self, s: np.ndarray, noise: np.ndarray) -> None:
-        """Terms below their round-off mean nothing. For p > 2 a vanishing term asks for an infinite weight; a floor that changes the dual
-        penalty by less than half the tolerance, for all kernels together, keeps it finite.
+        """Terms below their round-off mean nothing. Where weights are not bounded (p > 2, say) a vanishing term asks for an infinite one; a
+        floor that changes the dual penalty by less than half the tolerance, for all kernels together, keeps it finite.
         """
-        norm, least = self.norm, 0.0
-        if norm.p > 2:
-            share = 0.5 * self.tol * norm.k / max(self.used.sum(), 1)
-            least = norm.sizes(s) * share ** (1.0 / norm.k)
+        least = self.norm.floor(s, self.used, self.tol)
         self.floor = np.where(self.used, np.maximum(least, noise), 0.0)
 
 
@@ -143,11 +146,12 @@ class Follow(WeightRule):
 
     @property
     def repeats(self) -> bool:
-        return self.norm.p != 2 and self.used.sum() != 1
+        return not self.norm.fixed and self.used.sum() != 1
 
     @property
     def may_be_held(self) -> bool:
-        return 1.0 <= self.norm.k <= LARGEST_HELD_EXPONENT
+        exponents = self.norm.exponents
+        return self.norm.fixed or (len(exponents) > 0 and all(1.0 <= k <= LARGEST_HELD_EXPONENT for k in exponents))
 
     def before_step(self, theta, s, noise):
         self.set_floor(s, noise)
@@ -157,7 +161,9 @@ class Follow(WeightRule):
         if not s.max(initial=0.0) > 0:
             return None
         smooth = s + self.floor
-        return weight_response(self.followed, np.where(self.used, smooth, smooth.max()), gradients, coefficients, 2.0 * self.floor)
+        if not self.followed.takes_zeros:
+            smooth = np.where(self.used, smooth, smooth.max())
+        return weight_response(self.followed, smooth, gradients, coefficients, 2.0 * self.floor)
 
     def step_length(self, gain, s, s1, s2):
         return line_search(self.followed, gain, s, s1, s2, self.floor)
@@ -178,7 +184,7 @@ class FollowMultipliers(Follow):
     repeats = False
     may_be_held = False
 
-    def __init__(self, norm: LpNorm | GroupedNorm, used: np.ndarray, tol: float, theta: np.ndarray):
+    def __init__(self, norm: Norm, used: np.ndarray, tol: float, theta: np.ndarray):
         super().__init__(norm, used, tol)
         self.multipliers = Multipliers(norm, theta, used, tol)
 
@@ -205,30 +211,36 @@ class FollowMultipliers(Follow):
 class FixedPoint(WeightRule):
     """theta takes a step of the fixed point after every sub-problem."""
 
-    def __init__(self, norm: LpNorm | GroupedNorm, used: np.ndarray, tol: float):
+    def __init__(self, norm: Norm, used: np.ndarray, tol: float):
         super().__init__(norm, used, tol)
-        self.stride = Stride()
+        self.stride = stride_of(norm)
+
+    def before_step(self, theta, s, noise):
+        self.set_floor(s, noise)
+        return theta
 
     def after_step(self, theta, s, t, weight_gap):
-        return fixed_point(self.norm, theta, s, self.used, self.stride.after(weight_gap))
+        return self.stepped(self.stride, theta, s, weight_gap)
 
     def new_stage(self, theta, s):
-        self.stride = Stride()
+        self.stride = stride_of(self.norm)
         return lifted(self.norm, theta, self.used)
 
 
 class HoldAnalytic(WeightRule):
-    """theta stays until the SVM is solved well enough, then takes a step of the fixed point (p < 2) or becomes the gradient (p > 2)."""
+    """theta stays until the SVM is solved well enough, then takes a step of the fixed point, or becomes the gradient where that is
+    sure to increase the dual (p > 2).
+    """
 
-    def __init__(self, norm: LpNorm | GroupedNorm, used: np.ndarray, tol: float, full: bool):
+    def __init__(self, norm: Norm, used: np.ndarray, tol: float, full: bool):
         """full : solve to full precision between two steps of the weights (wrapper)."""
         super().__init__(norm, used, tol)
-        self.full, self.stride = full, Stride()
+        self.full, self.stride = full, stride_of(norm)
 
     def after_round(self, point):
         certificate, precise = point.certificate, self._precise(point)
         enough = precise if self.full else max(precise, 0.5 * certificate.weight_gap)
-        if (certificate.svm_gap > enough and not point.still) or self.norm.p == 2:
+        if (certificate.svm_gap > enough and not point.still) or self.norm.fixed:
             return point.theta
         return self._step(point)
 
@@ -237,20 +249,20 @@ class HoldAnalytic(WeightRule):
         return FULL_PRECISION * self.tol * abs(point.certificate.primal)
 
     def _step(self, point: CertifiedPoint) -> np.ndarray:
-        if self.norm.p < 2:
-            return fixed_point(self.norm, point.theta, point.s, self.used, self.stride.after(point.certificate.weight_gap))
         self.set_floor(point.s, point.noise)
-        return self.gradient(point.s, self.norm)
+        if self.norm.rises:
+            return self.gradient(point.s, self.norm)
+        return self.stepped(self.stride, point.theta, point.s, point.certificate.weight_gap)
 
     def new_stage(self, theta, s):
-        self.stride = Stride()
-        return lifted(self.norm, theta, self.used) if self.norm.p < 2 else theta
+        self.stride = stride_of(self.norm)
+        return theta if self.norm.rises or self.norm.fixed else lifted(self.norm, theta, self.used)
 
 
 class HoldCuts(HoldAnalytic):
     """theta stays until the SVM is solved well enough, then minimises the largest of all cuts seen so far."""
 
-    def __init__(self, norm: LpNorm | GroupedNorm, used: np.ndarray, tol: float, full: bool, ends_analytic: bool):
+    def __init__(self, norm: Norm, used: np.ndarray, tol: float, full: bool, ends_analytic: bool):
         """ends_analytic : go on with the fixed point where cuts have come to their end."""
         super().__init__(norm, used, tol, full)
         self.ends_analytic = ends_analytic
@@ -269,52 +281,79 @@ class HoldCuts(HoldAnalytic):
         return theta
 
     def new_stage(self, theta, s):
-        self.stride, self.planes = Stride(), CuttingPlanes(self.norm, len(self.used))  # cuts belong to the old bounds
+        self.stride, self.planes = stride_of(self.norm), CuttingPlanes(self.norm, len(self.used))  # cuts belong to the old bounds
         return theta
 
 
 class Stride:
-    """Length of the steps of the fixed point: they grow while the weights' part of the gap shrinks."""
+    """Length of the steps of the fixed point: they grow while the weights' part of the gap shrinks.
 
-    def __init__(self) -> None:
-        self.length, self.last_gap = 1.0, np.inf
+    first, least, most : lengths to begin with, and to stay between.
+    """
+
+    def __init__(self, first: float = 1.0, least: float = 1.0, most: float = LONGEST_STRIDE) -> None:
+        self.length, self.least, self.most = first, least, most
+        self.last_gap, self.last_change = np.inf, None
 
     def after(self, weight_gap: float) -> float:
         """The length of the next step. weight_gap : the weights' part of the gap now."""
-        self.length = min(1.3 * self.length, LONGEST_STRIDE) if weight_gap <= self.last_gap else max(0.5 * self.length, 1.0)
+        self.length = min(1.3 * self.length, self.most) if weight_gap <= self.last_gap else max(0.5 * self.length, self.least)
         self.last_gap = weight_gap
         return self.length
 
+    def along(self, parts: np.ndarray, change: np.ndarray) -> float:
+        """The same where no part of the gap need shrink: steps grow while they lead the same way, and shrink once they lead back.
 
-def fixed_point(norm: LpNorm | GroupedNorm, theta: np.ndarray, s: np.ndarray, used: np.ndarray, stride: float) -> np.ndarray:
-    """theta (M,) moved towards the weights that are optimal for the lengths ||w_m|| = theta_m sqrt(s_m), p in [1, 2).
+        change : (M,) where the step leads. parts : (M,) what the entries count.
+        """
+        if self.last_change is not None:
+            same = float(parts @ (change * self.last_change)) > 0
+            self.length = min(1.3 * self.length, self.most) if same else max(0.5 * self.length, self.least)
+        self.last_change = change
+        return self.length
 
-    The step is taken in logarithms and stretched: log theta + stride * (log target - log theta), projected to the boundary of the ball.
-    """
-    target = norm.weights_from_lengths(theta * np.sqrt(s))
+
+def stride_of(norm: Norm) -> Stride:
+    """Lengths of steps with which the weights of a norm arrive."""
+    return Stride(*DAMPED) if norm.damped else Stride()
+
+
+def way(norm: Norm, theta: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Logarithms of theta, and what they lack of those of the weights to go towards: both (M,)."""
+    target = norm.towards(theta, s)
     with np.errstate(divide="ignore"):
         now, then = np.log(np.maximum(theta, SMALLEST * theta.max())), np.log(np.maximum(target, SMALLEST * target.max()))
-    logs = now + stride * (then - now)
+    return now, then - now
+
+
+def fixed_point(norm: Norm, theta: np.ndarray, s: np.ndarray, used: np.ndarray, stride: float) -> np.ndarray:
+    """theta (M,) moved towards the weights that are optimal for the lengths ||w_m|| = theta_m sqrt(s_m), or for s (`Norm.towards`).
+
+    The step is taken in logarithms and stretched: log theta + stride * (log target - log theta), projected to the boundary of the ball,
+    if there is one.
+    """
+    now, change = way(norm, theta, s)
+    logs = now + stride * change
+    if not norm.has_ball:
+        return np.where(used, np.exp(np.maximum(logs, logs.max() + np.log(SMALLEST))), 0.0)
     return np.where(used, norm.project(np.exp(np.maximum(logs - norm.largest(logs), np.log(SMALLEST)))), 0.0)
 
 
-def lifted(norm: LpNorm | GroupedNorm, theta: np.ndarray, used: np.ndarray) -> np.ndarray:
+def lifted(norm: Norm, theta: np.ndarray, used: np.ndarray) -> np.ndarray:
     """theta (M,) for a new stage. Steps of the fixed point are factors: a weight that has come down to nothing would take so many of them
     to return that they grow too long and overshoot.
     """
     return np.where(used, norm.project(np.maximum(theta, LIFTED * theta.max())), 0.0)
 
 
-def rule_of(
-    norm: LpNorm | GroupedNorm, used: np.ndarray, tol: float, theta: np.ndarray, solver: str, theta_step: str, shared: bool = False
-) -> WeightRule:
+def rule_of(norm: Norm, used: np.ndarray, tol: float, theta: np.ndarray, solver: str, theta_step: str, shared: bool = False) -> WeightRule:
     """The rule for weights that begin at theta (M,). solver, theta_step : as the estimators take them. shared : by several heads."""
     if solver == "wrapper" or theta_step == "cutting_plane" or shared:
         full, ends_analytic = solver == "wrapper", theta_step == "auto"
         # At p = 1 cuts are quicker than the fixed point.
-        if theta_step == "cutting_plane" or (ends_analytic and norm.p == 1):
+        if theta_step == "cutting_plane" or (ends_analytic and norm.has_cutting_planes and norm.selects == "kernels"):
             return HoldCuts(norm, used, tol, full, ends_analytic)
         return HoldAnalytic(norm, used, tol, full)
-    if norm.k <= LARGEST_FOLLOWED_EXPONENT:
+    if max(norm.exponents, default=1.0) <= LARGEST_FOLLOWED_EXPONENT:
         return Follow(norm, used, tol)
     return FollowMultipliers(norm, used, tol, theta) if theta_step == "auto" else FixedPoint(norm, used, tol)

@@ -19,6 +19,7 @@ from sklearn.model_selection import check_cv
 from ..data.views import n_rows, subset
 from ..kernels.base import Kernel
 from ..models.base import BaseMKL
+from ..optim.norms import Norm
 from .checkpoints import redirected
 
 
@@ -61,7 +62,7 @@ def are_masks(splits: list[tuple[np.ndarray, np.ndarray]]) -> bool:
 
 def key_of(value: Any) -> Hashable:
     """Something to tell values of a parameter apart; what is neither plain, a kernel nor a collection is told apart as an object."""
-    if isinstance(value, str | bool | type(None) | Kernel):
+    if isinstance(value, str | bool | type(None) | Kernel | Norm):
         return value
     if isinstance(value, Real):
         return float(value)
@@ -73,8 +74,10 @@ def key_of(value: Any) -> Hashable:
 
 
 def wide_norm(estimator: Any, setting: dict) -> bool:
-    """p > 2 asks for more precise statistics, see models.base; such settings have blocks of their own."""
-    p = setting.get("p", getattr(estimator, "p", 2.0))
+    """Weights that are not bounded (p > 2) ask for more precise statistics, see models.base; such settings have blocks of their own."""
+    norm, p = setting.get("norm", getattr(estimator, "norm", None)), setting.get("p", getattr(estimator, "p", 2.0))
+    if norm is not None:
+        return isinstance(norm, Norm) and not norm.bounded
     return isinstance(p, Real) and bool(p > 2)
 
 
@@ -98,7 +101,7 @@ def template_of(estimator: Any, setting: dict) -> Any:
     """The estimator with those parameters of a setting that decide about its blocks."""
     common = {name: value for name, value in setting.items() if name not in estimator._head_params}
     if wide_norm(estimator, setting):
-        common["p"] = setting.get("p", estimator.p)
+        common.update({name: setting.get(name, getattr(estimator, name)) for name in ("p", "norm") if hasattr(estimator, name)})
     return clone(estimator).set_params(**clone(common, safe=False))
 
 
@@ -139,6 +142,7 @@ class Folds:
         """Heads of one fold with a setting (without C) and a path over C, and the maker of what is to be scored."""
         estimator = clone(self.estimator).set_params(**setting)
         estimator._check_params()
+        estimator._norm_of(len(self.kernels))
         train, test = self.splits[fold]
         heads, held_out = estimator._fold(self.y, self.sample_weight, train)
         for head in heads:

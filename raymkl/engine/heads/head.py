@@ -253,7 +253,7 @@ class HeadSolver:
         if self.held:
             return gap <= HELD_ENOUGH * tol or self.course.stuck
         if self.holding is Holding.LATER and gap > tol:
-            if self.head.norm.p == 2 or gap <= min(HELD_BELOW * tol, HELD_AT_MOST):
+            if self.head.norm.fixed or gap <= min(HELD_BELOW * tol, HELD_AT_MOST):
                 self.holding = Holding.NEXT
             return False
         may_polish = self.rule.ascends and self.box.n_active <= POLISH_ROWS
@@ -295,7 +295,7 @@ class HeadSolver:
 
     def renew_weights(self) -> bool:
         """Whether weights that were held have moved, because a proof has shown that they do not belong to the quadratic terms any more."""
-        if not self.held or self.head.norm.p == 2 or self.certificate.gap <= self.head.tol:
+        if not self.held or self.head.norm.fixed or self.certificate.gap <= self.head.tol:
             return False
         if self.certificate.weight_gap <= HELD_PART * self.head.tol * abs(self.certificate.primal):
             return False

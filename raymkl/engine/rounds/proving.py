@@ -39,7 +39,7 @@ def _proofs(shared: Shared, heads: dict[int, HeadAtWork], quadratic: bool = True
     """Accurate losses (B,) and quadratic terms (E,) of the present points of some heads. quadratic : else these are known already."""
     found: dict[int, tuple] = {}
     # Large weights of vanishing quadratic terms (p > 2) ask for all the precision there is.
-    rough = {h: head for h, head in heads.items() if shared.cached and head.solver.head.norm.p <= 2}
+    rough = {h: head for h, head in heads.items() if shared.cached and head.solver.head.norm.bounded}
     for precise in (False, True):
         some = {h: head for h, head in heads.items() if h not in found} if precise else rough
         if not some:

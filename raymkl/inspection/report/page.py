@@ -63,7 +63,7 @@ def report(model: Any, X: Any = None, y: Any = None, path: Any = None) -> str:
         ("support", "Support vectors", sections.support(facts)),
         ("alignment", "How alike the kernels are", evidence.alignment(facts)),
     ]
-    if hasattr(model, "p"):
+    if hasattr(model, "p") and getattr(model, "norm", None) is None:
         chapters.append(("bound", "Which norm the bound asks for", evidence.bound(facts)))
     chapters += [
         ("settings", "Settings", sections.settings(facts)),

@@ -64,7 +64,9 @@ def summary(facts: Facts) -> str:
         tile(f"{number(used)} of {number(facts.n_kernels)}", "kernels with weight"),
         tile(f"{number(facts.n_support)} ({facts.n_support / max(facts.n_train, 1):.0%})", "support vectors"),
     ]
-    if hasattr(model, "p"):
+    if getattr(model, "norm", None) is not None:
+        tiles.append(tile(type(model.norm).__name__, "norm over kernels"))
+    elif hasattr(model, "p"):
         tiles.append(tile(number(model.p), "block norm p"))
     if hasattr(model, "C"):
         tiles.append(tile(number(model.C), "C"))

@@ -74,7 +74,6 @@ def test_one_group_is_the_plain_norm(p):
     np.testing.assert_array_equal(grouped.start(3), plain.start(3))
     if p < 2:
         np.testing.assert_array_equal(grouped.weights_from_lengths(s), plain.weights_from_lengths(s))
-        np.testing.assert_allclose(grouped.sizes(s), plain.sizes(s))
         np.testing.assert_allclose(grouped.largest(s), plain.largest(s))
 
 
@@ -100,3 +99,76 @@ def test_cutting_planes_respect_every_ball(p):
     balls = [cp.pnorm(theta[np.flatnonzero(np.array(GROUPS) == g)], q) <= 1 for g in range(3)]
     best = cp.Problem(cp.Minimize(cp.max(constants - slopes @ theta)), balls).solve(solver=cp.CLARABEL)
     assert found == pytest.approx(best, rel=1e-3)
+
+
+# -- two levels ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [["a", "b", "a", "c", "b", "a"], (("x", 1), None, ("x", 1), 2.5, None, ("x", 1)), np.array([7, 3, 7, 1, 3, 7])],
+    ids=["texts", "mixed", "array"],
+)
+def test_labels_may_be_anything(labels):
+    norm, plain = GroupedNorm(1.2, labels, outer=1.5), GroupedNorm(1.2, GROUPS, outer=1.5)
+    s = np.arange(1.0, 7.0)
+    np.testing.assert_array_equal(norm.weights(s), plain.weights(s))
+    assert [member.tolist() for member in norm.members] == [[0, 2, 5], [1, 4], [3]]
+
+
+def test_whole_groups_are_selected():
+    theta = GroupedNorm(2.0, GROUPS, outer=1.0).weights(np.array([1.0, 1.0, 1.0, 2.0, 1.0, 1.0]))
+    np.testing.assert_array_equal(theta, [1.0, 0.0, 1.0, 0.0, 0.0, 1.0])
+
+
+@pytest.mark.parametrize("p, outer", [(1.0, 1.5), (1.2, 1.0), (4 / 3, 1.2), (2.0, 1.0)])
+@settings(max_examples=20, deadline=None)
+@given(s=TERMS)
+def test_weights_are_the_best_of_a_nested_ball(p, outer, s):
+    """|| (||theta_g||_q)_g ||_Q <= 1, and theta's is largest there."""
+    norm = GroupedNorm(p, GROUPS, outer=outer)
+
+    def gauge(theta):
+        inside = [part.max() if p == 2 else np.sum(part ** weight_norm(p)) ** (1 / weight_norm(p)) for part in by_group(theta)]
+        return np.sum(np.array(inside) ** weight_norm(outer)) ** (1 / weight_norm(outer))
+
+    theta, rng = norm.weights(s), np.random.default_rng(0)
+    assert gauge(theta) == pytest.approx(1.0, rel=1e-9) and gauge(norm.start(6)) == pytest.approx(1.0)
+    for _ in range(10):
+        other = rng.uniform(0, 1, 6) ** 3
+        assert other @ s / gauge(other) <= norm.dual(s) * (1 + 1e-9)
+        np.testing.assert_allclose(norm.project(other), other / gauge(other), rtol=1e-9)
+        lengths = other * np.sqrt(s)
+        best = norm.weights_from_lengths(lengths)
+        assert gauge(best) == pytest.approx(1.0, rel=1e-9)
+        assert np.sum(lengths**2 / best) == pytest.approx(norm.primal(lengths), rel=1e-8)
+
+
+def test_cutting_planes_are_there_for_balls_of_groups_alone():
+    assert GroupedNorm(1.2, GROUPS).has_cutting_planes and GroupedNorm(1.2, [0, 0, 0], outer=3.0).has_cutting_planes
+    assert not GroupedNorm(1.2, GROUPS, outer=1.0).has_cutting_planes and not GroupedNorm(3.0, GROUPS).has_cutting_planes
+
+
+@pytest.mark.parametrize(
+    "p, groups, outer, word",
+    [
+        (0.5, GROUPS, 1.0, "p must"),
+        (np.nan, GROUPS, 1.0, "p must"),
+        (True, GROUPS, 1.0, "p must"),
+        (1.0, GROUPS, 0.5, "outer"),
+        (1.0, GROUPS, "x", "outer"),
+        (1.0, (), 1.0, "groups"),
+        (1.0, "abc", 1.0, "groups"),
+        (1.0, [[0], [1]], 1.0, "groups"),
+        (1.0, 3, 1.0, "groups"),
+    ],
+)
+def test_what_is_refused(p, groups, outer, word):
+    with pytest.raises(ValueError, match=word):
+        GroupedNorm(p, groups, outer=outer)
+
+
+def test_another_number_of_kernels_is_refused():
+    GroupedNorm(1.0, GROUPS).check(6)
+    with pytest.raises(ValueError, match="groups"):
+        GroupedNorm(1.0, GROUPS).check(5)
