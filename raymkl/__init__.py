@@ -19,18 +19,18 @@ if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` below is what 
     from .inspection.report.page import report as report
     from .io import load as load
     from .models.classifier import MKLClassifier as MKLClassifier
-    from .models.localized_convex import ConvexLocalizedMKLClassifier as ConvexLocalizedMKLClassifier
-    from .models.localized_convex import ConvexLocalizedMKLRegressor as ConvexLocalizedMKLRegressor
-    from .models.localized_gated import LocalizedMKLClassifier as LocalizedMKLClassifier
+    from .models.localized.convex import ConvexLocalizedMKLClassifier as ConvexLocalizedMKLClassifier
+    from .models.localized.convex import ConvexLocalizedMKLRegressor as ConvexLocalizedMKLRegressor
+    from .models.localized.gated import LocalizedMKLClassifier as LocalizedMKLClassifier
     from .models.one_class import MKLOneClass as MKLOneClass
     from .models.regressor import MKLRegressor as MKLRegressor
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "ConvexLocalizedMKLClassifier": "raymkl.models.localized_convex",
-    "ConvexLocalizedMKLRegressor": "raymkl.models.localized_convex",
-    "LocalizedMKLClassifier": "raymkl.models.localized_gated",
+    "ConvexLocalizedMKLClassifier": "raymkl.models.localized.convex",
+    "ConvexLocalizedMKLRegressor": "raymkl.models.localized.convex",
+    "LocalizedMKLClassifier": "raymkl.models.localized.gated",
     "MKLOneClass": "raymkl.models.one_class",
     "MKLRegressor": "raymkl.models.regressor",
     "MKLClassifier": "raymkl.models.classifier",

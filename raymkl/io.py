@@ -82,8 +82,8 @@ NORMS = {cls.__name__: cls for cls in (norms.LpNorm, norms.GroupedNorm, norms.Qu
 
 def _models() -> dict:
     from .models.classifier import MKLClassifier
-    from .models.localized_convex import ConvexLocalizedMKLClassifier, ConvexLocalizedMKLRegressor
-    from .models.localized_gated import LocalizedMKLClassifier
+    from .models.localized.convex import ConvexLocalizedMKLClassifier, ConvexLocalizedMKLRegressor
+    from .models.localized.gated import LocalizedMKLClassifier
     from .models.one_class import MKLOneClass
     from .models.regressor import MKLRegressor
 

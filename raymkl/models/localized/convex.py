@@ -9,20 +9,20 @@ import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from ..engine import Head, RayParams
-from ..engine.programs.clusters import ClusteredTraining, gates_of
-from ..engine.programs.k_means import likelihoods, new_distances
-from ..engine.progress import Progress
-from ..engine.run import train
-from ..kernels.base import Kernel
-from ..kernels.combined import CombinedKernel
-from ..kernels.pairs.families import NO_GATE
-from ..optim.norms import GroupedNorm
+from ...engine import Head, RayParams
+from ...engine.programs.clusters import ClusteredTraining, gates_of
+from ...engine.programs.k_means import likelihoods, new_distances
+from ...engine.progress import Progress
+from ...engine.run import train
+from ...kernels.base import Kernel
+from ...kernels.combined import CombinedKernel
+from ...kernels.pairs.families import NO_GATE
+from ...optim.norms import GroupedNorm
+from ..base import _number, effective_weights
+from ..classifier import MKLClassifier
+from ..diagonals import row_gates
+from ..regressor import MKLRegressor
 from . import gate_inputs
-from .base import _number, effective_weights
-from .classifier import MKLClassifier
-from .diagonals import row_gates
-from .regressor import MKLRegressor
 
 CLUSTER_PARAMETERS = """n_clusters : int >= 1
         Clusters of kernel k-means.

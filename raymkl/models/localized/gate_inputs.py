@@ -9,9 +9,9 @@ from __future__ import annotations
 from numbers import Integral
 from typing import Any
 
-from ..data.views import view_of
-from ..kernels.base import Kernel
-from . import reading
+from ...data.views import view_of
+from ...kernels.base import Kernel
+from .. import reading
 
 
 def check_choice(kernel: Any, optional: bool) -> None:

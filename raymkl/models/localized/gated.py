@@ -12,20 +12,20 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from ..data.views import view_key
-from ..engine import Head, RayParams
-from ..engine.programs.gate_scores import KernelScores, LinearScores
-from ..engine.programs.gates import GatedDescent, Gating, softmax
-from ..engine.progress import Progress
-from ..engine.run import train
-from ..kernels.base import Kernel
-from ..kernels.combined import CombinedKernel
-from ..kernels.formulas import Linear
-from ..kernels.pairs.families import NO_GATE
+from ...data.views import view_key
+from ...engine import Head, RayParams
+from ...engine.programs.gate_scores import KernelScores, LinearScores
+from ...engine.programs.gates import GatedDescent, Gating, softmax
+from ...engine.progress import Progress
+from ...engine.run import train
+from ...kernels.base import Kernel
+from ...kernels.combined import CombinedKernel
+from ...kernels.formulas import Linear
+from ...kernels.pairs.families import NO_GATE
+from ..base import _number, effective_weights
+from ..classifier import MKLClassifier
+from ..diagonals import row_gates
 from . import gate_inputs
-from .base import _number, effective_weights
-from .classifier import MKLClassifier
-from .diagonals import row_gates
 
 GATINGS = ("linear", "kernel")
 # Rounds of one SVM at most.

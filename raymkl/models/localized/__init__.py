@@ -1,0 +1,1 @@
+"""Models whose weights of the kernels depend on where an example lies."""
