@@ -284,11 +284,16 @@ class BaseMKL:
         """Gates of normalize="spherical": (n, J) and the gate of every kernel."""
         return spherical_gates(kernels, rows) if self.normalize == "spherical" else (None, None)
 
+    @property
+    def _one_certificate(self) -> bool:
+        """Whether all heads share their weights."""
+        return bool(getattr(self, "shared_weights", False))
+
     def _keep(self, results: list) -> None:
         """What the heads have learned, as public attributes."""
         single = len(results) == 1
         # Heads that share their weights have one certificate, too.
-        shared = single or getattr(self, "shared_weights", False)
+        shared = single or self._one_certificate
         weights = np.stack([result.theta for result in results])
         a = np.stack([result.a for result in results])
         certificates = [result.certificate for result in results]

@@ -13,9 +13,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d
 
 from ..engine import Head, RayParams
-from ..optim.losses import CLASSIFICATION, REGRESSION
+from ..optim.losses import CLASSIFICATION, REGRESSION, JointHinge
 from ..optim.norms import Norm
 from .base import BaseMKL, check_loss
+
+MULTI_CLASS = ("ovr", "joint")
 
 
 def _has_probabilities(model: MKLClassifier) -> bool:
@@ -76,6 +78,9 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     loss : {"hinge", "squared_hinge", "logistic", "squared"}
         max(0, 1 - yf), 1/2 max(0, 1 - yf)^2, log(1 + exp(-yf)) or 1/2 (y - f)^2, with y = +1 or -1. The logistic loss gives probabilities.
         With the last two (nearly) every row is a support vector.
+    multi_class : {"ovr", "joint"}
+        More than two classes: one against the rest, or one problem for all of them, whose loss is the margin between the right class and
+        the best wrong one, max_k([k != y] + f_k - f_y). The joint problem has one set of weights, one certificate and no intercept.
     norm : a norm of `raymkl.norms`, or None
         In place of the block norm p, which is then ignored: groups of kernels, kernels that go together, mixtures.
 
@@ -129,6 +134,7 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         verbose: int = 0,
         loss: str = "hinge",
         norm: Norm | None = None,
+        multi_class: str = "ovr",
     ):
         self.kernels = kernels
         self.C = C
@@ -149,10 +155,15 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         self.verbose = verbose
         self.loss = loss
         self.norm = norm
+        self.multi_class = multi_class
 
     def _check_params(self) -> None:
         super()._check_params()
         check_loss(self.loss, CLASSIFICATION, "a classifier", REGRESSION)
+        if not (isinstance(self.multi_class, str) and self.multi_class in MULTI_CLASS):
+            raise ValueError(f"multi_class must be one of {', '.join(map(repr, MULTI_CLASS))}; got {self.multi_class!r}")
+        if self.multi_class == "joint" and self.loss != "hinge":
+            raise ValueError(f'multi_class="joint" has a hinge loss of its own; loss must be "hinge", got {self.loss!r}')
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MKLClassifier:
         """Learn from n examples: X (any container), y (n,) labels of any type, sample_weight (n,) or None.
@@ -179,24 +190,35 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     def _heads(self, y: np.ndarray, classes: np.ndarray, bounds: np.ndarray) -> list[Head]:
         """One head for two classes, else one per class. y, bounds : (n,)."""
         positives = classes[1:] if len(classes) == 2 else classes
+        joint, numbers = self._is_joint(classes), np.searchsorted(classes, y).astype(float)
         return [
             Head(
-                targets=np.where(y == label, 1.0, -1.0),
+                targets=numbers if joint else np.where(y == label, 1.0, -1.0),
                 bounds=bounds,
-                loss=CLASSIFICATION[self.loss](),
+                loss=JointHinge(k) if joint else CLASSIFICATION[self.loss](),
                 norm=self._norm_of(),
                 tol=self.tol,
                 solver=self.solver,
                 theta_step=self.theta_step,
                 normalize=self.normalize,
                 max_rounds=self.max_iter,
-                group=0 if self.shared_weights and len(positives) > 1 else None,
+                group=0 if joint or (self.shared_weights and len(positives) > 1) else None,
             )
-            for label in positives
+            for k, label in enumerate(positives)
         ]
 
+    def _is_joint(self, classes: np.ndarray) -> bool:
+        """Whether all classes are one problem; two of them are the binary one."""
+        return self.multi_class == "joint" and len(classes) > 2
+
+    @property
+    def _one_certificate(self) -> bool:
+        return super()._one_certificate or self._is_joint(self.classes_)
+
     _can_fold = True
-    _head_params = frozenset({"C", "p", "norm", "loss", "solver", "theta_step", "tol", "class_weight", "shared_weights", "max_iter"})
+    _head_params = frozenset(
+        {"C", "p", "norm", "loss", "solver", "theta_step", "tol", "class_weight", "shared_weights", "multi_class", "max_iter"}
+    )
 
     def _fold(self, y: np.ndarray, sample_weight: np.ndarray | None, train: np.ndarray) -> tuple[list[Head], Any]:
         """Heads of one fold at C = 1 (other rows are masked), and what turns their decision values into an estimator to score."""

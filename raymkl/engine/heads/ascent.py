@@ -145,24 +145,29 @@ class Ascent:
         gram = self.coefficients @ (g.T @ g) @ self.coefficients.T
         return gram + np.outer(s, s) * (np.trace(gram) / max(float(s @ s), 1e-300))
 
-    def stretch(self, stage: int) -> float:
-        """Go to the bounds of a stage, and multiply all dual variables by one number; returns it.
+    def best_stretch(self, stage: int) -> float:
+        """The number to multiply all dual variables by when the bounds become those of a stage.
 
         This keeps them feasible and costs the shards no kernel value: of the numbers that fit the new box it is the one with the best dual
         objective, `t * value - t^2 / 2 * dual_norm` for terms that are not curved, else the best of a few.
         """
-        box, point, value, size = self.box, self.point, self.dual_value, self.head.norm.dual(self.point.s)
-        ratio = self.head.path[stage] / box.bounds_factor
+        head, point, value, size = self.head, self.point, self.dual_value, self.head.norm.dual(self.point.s)
+        ratio = head.path[stage] / self.box.bounds_factor
         t = min(max(value / size, min(ratio, 1.0)), ratio) if size > 0 else min(ratio, 1.0)
-        box.enter(self.head, stage)
-        if box.total:
-            t = ratio
-        elif self.head.loss.is_curved:
+        if head.total:
+            return ratio
+        if head.loss.is_curved:
+            terms = Terms(head.loss, head.targets, head.bounds * head.path[stage])
             some = ratio ** (np.arange(STRETCHES) / (STRETCHES - 1))
-            t = float(max(some, key=lambda t: box.terms.value(t * point.a) - 0.5 * t * t * size))
+            t = float(max(some, key=lambda t: terms.value(t * point.a) - 0.5 * t * t * size))
+        return t
+
+    def enter(self, stage: int, t: float) -> None:
+        """Go to the bounds of a stage, with t times the dual variables."""
+        box, point = self.box, self.point
+        box.enter(self.head, stage)
         point.a = np.clip(point.a * t, box.lower, box.upper)  # the very operation of the shards: equal to the last bit
         point.s = point.s * t**2
-        return t
 
     # -- steps ----------------------------------------------------------------------------------------------------------
     # ids : (q,) the working set. offsets : (q,) what proofs have shown f to differ by from what the gradients (q, R) say.

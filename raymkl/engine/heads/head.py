@@ -329,9 +329,14 @@ class HeadSolver:
 
     def next_stage(self) -> None:
         """Go on with the next bounds of the path, with all dual variables multiplied by one number."""
-        self.stretch = self.ascent.stretch(self.stage + 1)
-        self.correction.stretched(self.stretch)
+        self.enter_stage(self.ascent.best_stretch(self.stage + 1))
         self.point.theta = self.rule.new_stage(self.theta, self.s)
+
+    def enter_stage(self, t: float) -> None:
+        """Take the next bounds of the path, and t times the dual variables."""
+        self.ascent.enter(self.stage + 1, t)
+        self.stretch = t
+        self.correction.stretched(t)
         self.course.start_stage()
 
     def widened(self, coefficients: np.ndarray, round_off: np.ndarray) -> None:
@@ -354,6 +359,10 @@ class HeadSolver:
             middle, intercept = self.seen.middle, self.intercept
             self.point.intercepts = intercept_candidates(middle, abs(middle - intercept), (intercept,))
         return chosen
+
+    def steps(self, ids: np.ndarray, block: WorkingBlock) -> list[Step]:
+        """The steps of all heads that move together: here of one."""
+        return [self.step(ids, block)]
 
     def step(self, ids: np.ndarray, block: WorkingBlock) -> Step:
         """Solve the sub-problem of a working set; moves `a`, `theta` and the candidates for b, and returns the change."""

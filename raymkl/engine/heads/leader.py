@@ -57,7 +57,7 @@ class Leader:
         stale = any(member.correction.stale for member in self.members)
         if stale:  # a wrong gap may stand still above the tolerance, where nobody would ask for a proof
             self.course.forget_proofs()
-        self.course.decide(self.certificate, satisfied=self.certificate.gap <= self.head.tol or stale)
+        self.course.decide(self.certificate, satisfied=self.satisfied() or stale)
         moved = False
         if self.course.state is State.GOING_BACK:
             self.theta = self.course.best.theta.copy()
@@ -69,6 +69,10 @@ class Leader:
             member.seen.stale = member.seen.stale or moved
         if moved:
             self._hand_over_weights()
+
+    def satisfied(self) -> bool:
+        """Whether the gap is small enough to ask for a proof."""
+        return self.certificate.gap <= self.head.tol
 
     def settle(self) -> None:
         """Decide for all members, once each has its proof."""

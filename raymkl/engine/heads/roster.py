@@ -11,6 +11,7 @@ import numpy as np
 
 from ..problem import Head
 from .head import HeadSolver
+from .joint import JointLeader
 from .leader import Leader
 from .summary import Step
 
@@ -33,6 +34,11 @@ class HeadAtWork:
     def party(self) -> HeadSolver | Leader:
         """Who decides: the head itself, or its leader."""
         return self.solver if self.leader is None else self.leader
+
+    @property
+    def mover(self) -> HeadSolver | JointLeader:
+        """Who solves sub-problems: the head itself, or the leader of the classes of a joint problem."""
+        return self.leader if isinstance(self.leader, JointLeader) else self.solver
 
 
 class Roster:

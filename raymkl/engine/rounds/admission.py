@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..heads.head import HeadSolver
+from ..heads.joint import JointLeader
 from ..heads.leader import Leader
 from ..heads.roster import HeadAtWork
 from ..heads.state import NARROW_PATIENCE, PATIENCE
@@ -32,7 +33,8 @@ def admit(shared: Shared, chosen: list[tuple[int, Head]], observed: Container[in
         if head.group is not None:
             groups.setdefault(head.group, []).append(admitted[h])
     for members in groups.values():
-        leader = Leader([member.solver for member in members])
+        solvers = [member.solver for member in members]
+        leader = JointLeader(solvers) if solvers[0].head.loss.is_joint else Leader(solvers)
         for member in members:
             member.leader = leader
     return admitted

@@ -280,13 +280,18 @@ class Coordinator:
         for head in heads.values():
             if head.solver.going_back:
                 head.step = head.solver.return_to_best()
-        sets = {h: head.solver.next_working_set() for h, head in heads.items() if not head.solver.going_back}
+        movers: dict[Any, list[int]] = {}  # and the heads that each of them moves, of which the first lends its number
+        for h, head in heads.items():
+            if not head.solver.going_back:
+                movers.setdefault(head.mover, []).append(h)
+        sets = {numbers[0]: mover.next_working_set() for mover, numbers in movers.items()}
         moving = sorted((h for h in sets if len(sets[h])), key=lambda h: -len(sets[h]))  # longest first
         self.blocks.gather(np.unique(np.concatenate([NO_IDS, *(sets[h] for h in moving)])))
 
         def solve(h: int, threads: RowThreads) -> None:
-            block = self.blocks.of(h, sets[h], self.threads.buffer(len(sets[h])), threads)
-            heads[h].step = heads[h].solver.step(sets[h], block)
+            block, mover = self.blocks.of(h, sets[h], self.threads.buffer(len(sets[h])), threads), heads[h].mover
+            for number, step in zip(movers[mover], mover.steps(sets[h], block), strict=True):
+                heads[number].step = step
 
         # Shards that have ready-made matrices are asked meanwhile, and may be lost.
         self.threads.solve(moving, solve, in_turn=bool(self.shared.problem.depths))

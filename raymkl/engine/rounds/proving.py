@@ -55,6 +55,9 @@ def _proofs(shared: Shared, heads: dict[int, HeadAtWork], quadratic: bool = True
             allowed = SAMPLED_PART * head.solver.head.tol * abs(head.solver.certificate.primal)
             if precise or abs(error) + 3.0 * np.sqrt(variance) <= allowed:
                 found[h] = losses, terms * head.normalisation if quadratic else head.solver.s
+        # Classes of a joint problem have one loss, and so one proof.
+        unproved = {head.mover for h, head in some.items() if h not in found}
+        found = {h: proof for h, proof in found.items() if heads[h].mover not in unproved}
     return found
 
 

@@ -29,6 +29,7 @@ from ...kernels.pairs.accurate import MANY, AccurateSums, accurate_sums
 from ...kernels.pairs.basis import FormulaBasis, LinearBasis, PowerBasis, StackBasis
 from ...kernels.pairs.families import NO_GATE
 from ...kernels.pairs.match_counts import RunBasis
+from ...optim.losses import joint_losses
 from .sweep import Columns, precise_values, sweep
 
 if TYPE_CHECKING:
@@ -107,9 +108,13 @@ def prove(shard: Shard, request: ProofRequest) -> list[Proof]:
     columns = Columns(request.ids, request.rows, request.slots)
     sweep(shard, columns, sums, points)
     proofs = [point.proof() for point in points]
-    if any(columns.is_rough(shard, shard.pairs.of_family[f]) for f in families):
-        for point, proof in zip(points, proofs, strict=True):
-            proof.error, proof.variance = point.sampled_error(columns)
+    rough = any(columns.is_rough(shard, shard.pairs.of_family[f]) for f in families)
+    for party in _parties(points):
+        # The classes of a joint problem have one loss, which their first head brings in.
+        first = proofs[points.index(party[0])]
+        first.losses = _losses(party)
+        if rough:
+            first.error, first.variance = _sampled_error(party, columns)
     return proofs
 
 
@@ -160,7 +165,7 @@ class _Point:
     """A point of one head, as one shard sees it."""
 
     def __init__(self, shard: Shard, part: HeadProof, request: ProofRequest, sums: dict[int, AccurateSums]):
-        self.shard, self.part, self.sums = shard, part, sums
+        self.shard, self.part, self.sums, self.state = shard, part, sums, shard.heads[part.head]
         self.wants_quadratic, ids = request.quadratic, request.ids
         self.f = np.zeros(shard.own.n)
         right = np.zeros(len(ids))
@@ -196,28 +201,9 @@ class _Point:
         self.functions[f](stat, right, values, room)
         out += values if gate == NO_GATE else values * self.shard.own.gates[rows, gate]
 
-    def sampled_error(self, columns: Columns) -> tuple[float, float]:
-        """What the gap differs by, and the variance of that, from precise values of some rows that have a part in it.
-
-        Of row i: bound_i (loss(f_i) - loss(rough f_i)) + a_i (f_i - rough f_i); the second part is what the quadratic terms differ by, to
-        first order and weighted as they are in the gap. At the optimum both cancel.
-        """
-        state, b = self.shard.heads[self.part.head], self.part.intercept
-        loss, targets, bounds = state.head.loss, state.terms.targets, state.terms.bounds
-        matters = np.flatnonzero((bounds > 0) & ((state.a != 0) | (loss.value(state.f + b, targets) > 0)))
-        if len(matters) == 0:
-            return 0.0, 0.0
-        rows = matters[np.unique(np.linspace(0, len(matters) - 1, min(SAMPLE, len(matters))).astype(int))]
-        rough = state.f[rows]
-        f = rough + precise_values(self.shard, columns, self.sums, self, rows) - self.f[rows]
-        change = loss.value(f + b, targets[rows]) - loss.value(rough + b, targets[rows])
-        errors = bounds[rows] * change + state.a[rows] * (f - rough)
-        missed = 0.0 if len(rows) == len(matters) else errors.var() / len(rows)
-        return float(errors.mean() * len(matters)), float(missed * len(matters) ** 2)
-
     def proof(self) -> Proof:
         shard, part = self.shard, self.part
-        state, quadratic = shard.heads[part.head], np.zeros(shard.problem.n_entries)
+        state, quadratic = self.state, np.zeros(shard.problem.n_entries)
         known, rough = np.zeros(shard.own.n), np.zeros(1)
         for f, (family, basis) in enumerate(zip(shard.problem.families, shard.bases, strict=True)):
             if f in self.sums and self.wants_quadratic:
@@ -234,7 +220,47 @@ class _Point:
         if self.sums:
             state.f = known + self.f
             state.offset = state.of(self.f) - rough
-        return Proof(state.losses(known + self.f, part.intercepts, every_row=True), quadratic)
+        self.true_f = known + self.f
+        return Proof(np.zeros(len(part.intercepts)), quadratic)
+
+
+def _parties(points: list[_Point]) -> list[list[_Point]]:
+    """Points whose rows have one loss together: those of the classes of a joint problem, every other one alone."""
+    parties: dict[Any, list[_Point]] = {}
+    for point in points:
+        head = point.state.head
+        parties.setdefault(("joint", head.group) if head.loss.is_joint else point, []).append(point)
+    return list(parties.values())
+
+
+def _losses(party: list[_Point]) -> np.ndarray:
+    """(B,) weighted losses at the candidates for the intercept."""
+    state = party[0].state
+    if not state.head.loss.is_joint:
+        return state.losses(party[0].true_f, party[0].part.intercepts, every_row=True)
+    F = np.stack([point.true_f for point in party], axis=1)
+    return np.array([float(state.terms.bounds @ joint_losses(F, state.terms.targets))])
+
+
+def _sampled_error(party: list[_Point], columns: Columns) -> tuple[float, float]:
+    """What the gap differs by, and the variance of that, from precise values of some rows that have a part in it.
+
+    Of row i: bound_i (loss(f_i) - loss(rough f_i)) + a_i (f_i - rough f_i), the second part for every class; it is what the quadratic
+    terms differ by, to first order and weighted as they are in the gap. At the optimum both cancel.
+    """
+    terms, b = party[0].state.terms, party[0].part.intercept
+    value = joint_losses if terms.loss.is_joint else lambda F, targets: terms.loss.value(F[:, 0] + b, targets)
+    F, A = (np.stack(parts, axis=1) for parts in ([point.state.f for point in party], [point.state.a for point in party]))
+    matters = np.flatnonzero((terms.bounds > 0) & (A.any(axis=1) | (value(F, terms.targets) > 0)))
+    if len(matters) == 0:
+        return 0.0, 0.0
+    rows = matters[np.unique(np.linspace(0, len(matters) - 1, min(SAMPLE, len(matters))).astype(int))]
+    rough, targets = F[rows], terms.targets[rows]
+    moved = [precise_values(point.shard, columns, point.sums, point, rows) - point.f[rows] for point in party]
+    precise = rough + np.stack(moved, axis=1)
+    errors = terms.bounds[rows] * (value(precise, targets) - value(rough, targets)) + np.sum(A[rows] * (precise - rough), axis=1)
+    missed = 0.0 if len(rows) == len(matters) else errors.var() / len(rows)
+    return float(errors.mean() * len(matters)), float(missed * len(matters) ** 2)
 
 
 def review(shard: Shard, request: ProofRequest, held: bool = False) -> None:

@@ -26,6 +26,7 @@ from ...optim.working_set import evenly_spaced, violators
 from ..problem import Head, HeadReply, HeadRequest, Problem, RoundReply, RoundRequest
 from ..resources import free_memory, this_node, usable_cpus
 from .head_rows import HeadRows
+from .joint_rows import joint_groups, joint_reply
 from .light_blocks import LightSum, add_columns
 from .own_rows import OwnRows
 from .pair_statistics import PairStatistics
@@ -153,7 +154,10 @@ class Shard:
             self._change(part)
         changes = {part.head: (part.columns, part.delta) for part in request.heads}
         self.add_light(request.columns, request.column_rows, changes, {part.head: part.combination for part in request.heads})
-        replies = [self._reply(part) for part in request.heads]
+        joint: dict[int, HeadReply] = {}
+        for parts in joint_groups(request.heads, self.heads).values():
+            joint |= joint_reply(self, parts)
+        replies = [joint[part.head] if part.head in joint else self._reply(part) for part in request.heads]
         self.stacks.forget()
         wanted = [np.concatenate([reply.grow, reply.shrink]) for reply in replies]
         local = self.own.distinct(*(ids - self.own.first for ids in wanted))
@@ -274,7 +278,7 @@ class Shard:
             pick[1] + self.own.first,
             residual[1][chosen[1]],
             local + self.own.first,
-            None if state.G is None else self._gradients(state, local),
+            None if state.G is None else self.gradients(state, local),
             quadratic,
             losses,
             None if state.offset is None else state.offset[state.places(local)],
@@ -283,7 +287,7 @@ class Shard:
             state.hold(f_values)
         return reply
 
-    def _gradients(self, state: HeadRows, local: np.ndarray) -> np.ndarray:
+    def gradients(self, state: HeadRows, local: np.ndarray) -> np.ndarray:
         """(k, R) gradients of own rows that are at work over all basis functions, gates applied."""
         parts = []
         for family, G in zip(self.problem.families, state.G, strict=True):
@@ -350,6 +354,6 @@ class Shard:
             if state.rows is not None or state.G is None:  # of rows that are not at work there are no sums, but a proof
                 found.append(state.f[own])
                 continue
-            values = self._gradients(state, own) @ combination
+            values = self.gradients(state, own) @ combination
             found.append(values if state.offset is None else values + state.offset[own])
         return found

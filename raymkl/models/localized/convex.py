@@ -250,6 +250,7 @@ class ConvexLocalizedMKLClassifier(ClusteredMixin, MKLClassifier):
 
     # Not parameters here: classes have weights of their own, and every fit finds its clusters anew.
     shared_weights = False
+    multi_class = "ovr"
     warm_start = False
 
 

@@ -99,6 +99,7 @@ class LocalizedMKLClassifier(MKLClassifier):
     solver = "chunking"
     theta_step = "auto"
     shared_weights = False
+    multi_class = "ovr"
     warm_start = False
     _can_fold = False  # gates are learned from the training rows, so a search fits every fold and setting by itself
 

@@ -1,6 +1,7 @@
 """Losses and their dual side."""
 
 from .feasible import feasible, keeping_sum
+from .joint import JointHinge, joint_losses, joint_violations
 from .loss import Loss, Terms, slopes
 from .margin import Hinge, Logistic, SquaredHinge
 from .one_class import OneClass
@@ -15,6 +16,7 @@ __all__ = [
     "EpsilonInsensitive",
     "Hinge",
     "Huber",
+    "JointHinge",
     "Logistic",
     "Loss",
     "OneClass",
@@ -24,6 +26,8 @@ __all__ = [
     "SquaredHinge",
     "Terms",
     "feasible",
+    "joint_losses",
+    "joint_violations",
     "keeping_sum",
     "slopes",
 ]

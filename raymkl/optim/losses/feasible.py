@@ -12,6 +12,8 @@ LEVEL_STEPS = 60
 def feasible(terms: Terms, a: np.ndarray, total: float = 0.0) -> np.ndarray:
     """The point a (n,) brought into the box and onto sum(a) = total; a point that is feasible stays as it is, up to round-off."""
     a = np.clip(a, terms.lower, terms.upper)
+    if terms.loss.is_joint:  # what sums to zero are the variables of a row, over several heads
+        return a
     if terms.loss.is_smooth:
         rows = np.flatnonzero(terms.bounds > 0)
         a[rows] = keeping_sum(terms.of(rows), terms.of(rows).slope(a[rows]), total)

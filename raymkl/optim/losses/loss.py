@@ -24,11 +24,13 @@ class Loss:
 
     kink : factor of |a_i| in the dual; 0 where the dual has no kink at zero. is_curved : whether the slope of a term depends on a.
     is_smooth : of which kind the terms are; then every row is a support vector, and rounds are passes over blocks of rows.
+    is_joint : whether the loss of a row is that of several heads together, whose dual variables sum to zero in every row (see `joint`).
     """
 
     name = ""
     is_curved = False
     is_smooth = False
+    is_joint = False
 
     @property
     def kink(self) -> float:

@@ -1,0 +1,115 @@
+"""The sub-problem of a working set whose rows have a dual variable per class, compiled.
+
+    max_D   sum_ik residual_ik D_ik - 1/2 sum_k d_k' Q d_k - 1/2 vec(D)' left right' vec(D)
+            A + D <= upper,   sum_k (A + D)_ik = 0 for every row i
+
+Q is the matrix of the weighted kernels, the last part says how the weights will answer (see `subproblem`). One row moves at a time: given
+the others its solution is a projection, `a_k = min(upper_k, v_k - level)` with `v = a + residual / curvature` and the level at which the row
+sums to zero. Where the weights answer, the curvature is an upper bound, so that every move is one upwards.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+# Curvatures below this are those of equal rows.
+FLAT = 1e-12
+# Rows whose violation is below this part of the tolerance rest until the others are done.
+AT_REST = 0.5
+
+
+@njit(cache=True, nogil=True, fastmath={"contract", "nsz"})
+def move_rows(Q, left, right, residual, A, classes, upper, tolerance, max_moves):
+    """Solve the problem above in place; returns the moves made and the violation left.
+
+    Parameters
+    ----------
+    Q : (q, q) float64, symmetric. left, right : (q, K, R) float64; R = 0 where the weights stay.
+    residual : (q, K) float64 at A, overwritten with that at the solution, without the weights' answer. A : (q, K) float64, feasible,
+        overwritten with the solution.
+    classes : (q,) int64 number of every row's class. upper : (q,) float64 upper end of its variable; those of other classes end at 0.
+    tolerance : stop when no row's violation is larger. max_moves : rows moved at most.
+    """
+    q, K = A.shape
+    R = left.shape[2]
+    answer = np.zeros(R)  # right' vec(D)
+    curvature = np.empty(q)
+    for i in range(q):
+        extra = 0.0
+        for k in range(K):
+            for r in range(R):
+                extra += left[i, k, r] * right[i, k, r]
+        curvature[i] = max(Q[i, i] + max(extra, 0.0), FLAT)
+    resting = np.zeros(q, np.bool_)
+    now, change, free = np.empty(K), np.empty(K), np.empty(K, np.bool_)
+    moves, everyone = 0, True
+    while True:
+        worst = 0.0
+        for i in range(q):
+            if resting[i] and not everyone:
+                continue
+            own = classes[i]
+            top, bottom = -np.inf, np.inf
+            for k in range(K):
+                value = residual[i, k]
+                for r in range(R):
+                    value -= left[i, k, r] * answer[r]
+                now[k] = value
+                if A[i, k] < (upper[i] if k == own else 0.0):
+                    top = max(top, value)
+                bottom = min(bottom, value)
+            violation = top - bottom
+            worst = max(worst, violation)
+            resting[i] = violation <= AT_REST * tolerance
+            if resting[i]:
+                continue
+            # The level at which the row sums to zero: classes that reach their end are fixed there, one after the other.
+            total, count = 0.0, K
+            for k in range(K):
+                now[k] = A[i, k] + now[k] / curvature[i]
+                total += now[k]
+                free[k] = True
+            level = total / count
+            fixed = True
+            while fixed:
+                fixed = False
+                for k in range(K):
+                    end = upper[i] if k == own else 0.0
+                    if free[k] and now[k] - level > end:
+                        free[k] = False
+                        total += end - now[k]
+                        count -= 1
+                        fixed = True
+                if fixed and count > 0:
+                    level = total / count
+            for k in range(K):
+                target = now[k] - level if free[k] else (upper[i] if k == own else 0.0)
+                change[k] = target - A[i, k]
+                A[i, k] = target
+                if change[k] != 0.0:
+                    for r in range(R):
+                        answer[r] += right[i, k, r] * change[k]
+            row = Q[i]
+            for j in range(q):
+                weight = row[j]
+                for k in range(K):
+                    residual[j, k] -= weight * change[k]
+            moves += 1
+            if moves >= max_moves:
+                return moves, worst
+        if worst <= tolerance:
+            if everyone:
+                return moves, worst
+            everyone = True  # those at rest may have been woken
+        else:
+            everyone = False
+
+
+def violation_within(residual: np.ndarray, A: np.ndarray, classes: np.ndarray, upper: np.ndarray) -> float:
+    """The largest violation of the rows of a working set. residual, A : (q, K). classes, upper : (q,)."""
+    rows = np.arange(len(A))
+    may_grow = A < 0.0
+    may_grow[rows, classes] = A[rows, classes] < upper
+    top = np.where(may_grow, residual, -np.inf).max(axis=1)
+    return float(np.max(top - residual.min(axis=1), initial=0.0))
