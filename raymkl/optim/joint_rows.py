@@ -4,8 +4,8 @@
             A + D <= upper,   sum_k (A + D)_ik = 0 for every row i
 
 Q is the matrix of the weighted kernels, the last part says how the weights will answer (see `subproblem`). One row moves at a time: given
-the others its solution is a projection, `a_k = min(upper_k, v_k - level)` with `v = a + residual / curvature` and the level at which the row
-sums to zero. Where the weights answer, the curvature is an upper bound, so that every move is one upwards.
+the others its solution is a projection, `a_k = min(upper_k, v_k - level)` with `v = a + residual / curvature` and the level at which the
+row sums to zero. Where the weights answer, the curvature is an upper bound, so that every move is one upwards.
 """
 
 from __future__ import annotations

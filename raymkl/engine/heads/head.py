@@ -208,11 +208,12 @@ class HeadSolver:
         """The dual variables to begin with, brought into the head's box, as a change from zero."""
         head, terms, total = self.head, self.box.terms, self.box.total
         begin = head.loss.start(head.targets, terms.bounds, total) if head.start is None else feasible(terms, head.start[0], total)
-        if begin is None:
-            return Step()
-        self.point.a = begin
-        ids = np.flatnonzero(begin)
-        return Step(ids, begin[ids], begin[ids])
+        return Step() if begin is None else self.begin_at(begin)
+
+    def begin_at(self, a: np.ndarray) -> Step:
+        """Dual variables (n,) to begin with, as a change from zero."""
+        self.point.a, ids = a, np.flatnonzero(a)
+        return Step(ids, a[ids], a[ids])
 
     @property
     def begins_at_zero(self) -> bool:

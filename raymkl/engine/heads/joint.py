@@ -48,6 +48,21 @@ class JointLeader(Leader):
         for member in members:
             member.point.intercepts = NO_INTERCEPT
 
+    def starting_steps(self) -> list[Step]:
+        """The dual variables that the classes begin with, as changes from zero. Rows that do not sum to zero (they come from a problem with
+        other bounds) shrink until they do.
+        """
+        A, terms = self.a, self.members[0].box.terms
+        rows, classes = np.arange(len(A)), terms.targets.astype(np.int64)
+        wrong = np.abs(A.sum(axis=1)) > 1e-9 * terms.bounds
+        others = np.minimum(A, 0.0)
+        others[rows, classes] = 0.0
+        total = -others.sum(axis=1)
+        others *= np.minimum(terms.bounds / np.maximum(total, 1e-300), 1.0)[:, None]
+        others[rows, classes] = np.minimum(-others.sum(axis=1), terms.bounds)
+        A[wrong] = others[wrong]
+        return [member.begin_at(np.ascontiguousarray(A[:, k])) for k, member in enumerate(self.members)]
+
     # -- what the members have together -----------------------------------------------------------------------------------
 
     @property

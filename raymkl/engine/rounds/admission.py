@@ -37,6 +37,9 @@ def admit(shared: Shared, chosen: list[tuple[int, Head]], observed: Container[in
         leader = JointLeader(solvers) if solvers[0].head.loss.is_joint else Leader(solvers)
         for member in members:
             member.leader = leader
+        if isinstance(leader, JointLeader):
+            for member, step in zip(members, leader.starting_steps(), strict=True):
+                member.step = step
     return admitted
 
 

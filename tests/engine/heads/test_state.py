@@ -229,7 +229,8 @@ def test_the_stretch_into_a_new_stage_is_the_best_one(loss, factor):
     point.a, point.s = a.copy(), s.copy()
     ascent = Ascent(head, box, point, Follow(head.norm, np.ones(3, bool), TOL), np.eye(3), np.zeros(3))
     value, size = ascent.dual_value, head.norm.dual(s)
-    t = ascent.stretch(1)
+    t = ascent.best_stretch(1)
+    ascent.enter(1, t)
     grid = np.linspace(min(factor, 1.0), factor, 2001) if factor > 1 else np.array([factor])
     best = grid[np.argmax(grid * value - grid**2 / 2 * size)]
     assert t == pytest.approx(best, abs=2e-3)

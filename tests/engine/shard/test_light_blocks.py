@@ -66,7 +66,7 @@ def test_sums_equal_those_over_cached_statistics_and_naive_ones(dtype, gate_of_e
         for G, H in zip(light.heads[h].G, cached.heads[h].G, strict=True):
             np.testing.assert_allclose(G, H, **(close if dtype == np.float64 else {"rtol": 1e-4, "atol": 3e-5}))
         own = np.arange(LAST - FIRST)
-        gradients = light._gradients(light.heads[h], own)
+        gradients = light.gradients(light.heads[h], own)
         np.testing.assert_allclose(gradients @ spread.T, np.einsum("ijm,j->im", K[:, ids], delta), **close)
         assert replies[0].heads[h].quadratic == pytest.approx(replies[1].heads[h].quadratic, rel=1e-4, abs=1e-3)
 
@@ -125,5 +125,5 @@ def test_any_changes_of_any_heads(data):
     told(shard, spread, 1, changes)
     K = gram(BANK, X)[FIRST:LAST]
     for h, (ids, delta) in enumerate(changes):
-        found = shard._gradients(shard.heads[h], kept[h]) @ spread.T
+        found = shard.gradients(shard.heads[h], kept[h]) @ spread.T
         np.testing.assert_allclose(found, np.einsum("ijm,j->im", K[kept[h]][:, ids], delta), rtol=1e-9, atol=1e-9)
