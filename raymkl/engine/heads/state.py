@@ -153,8 +153,8 @@ class Course:
     """How far a head, or a group of them, has come in a stage, and what follows from it.
 
     rounds : of all stages. highest : the last dual objective that counted as progress. best : the best point as far as the rounds know;
-    proved : the best one that was proved. proofs : of this stage, and the gap that the last one showed. stalled : whether rounds of this stage got nowhere. polish_left, polished_to : rounds that may
-    still be spent on polishing, and the violation that was reached.
+    proved : the best one that was proved. proofs : of this stage, and the gap that the last one showed. stalled : whether rounds of this
+    stage got nowhere. polish_left, polished_to : rounds that may still be spent on polishing, and the violation that was reached.
     """
 
     def __init__(self, head: Head, patience: int):
