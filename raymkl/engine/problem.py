@@ -5,6 +5,7 @@ Everything here is plain data: arrays, numbers and small value objects, so that 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,6 +54,11 @@ class Head:
     total: float = 0.0
     every_row: bool = False
     shrinks: bool = False
+
+
+def together(heads: list[Head]) -> int:
+    """Heads that must be trained at the same time, because they share their weights."""
+    return max(Counter(head.group for head in heads if head.group is not None).values(), default=1)
 
 
 @dataclass

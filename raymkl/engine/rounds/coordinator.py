@@ -27,11 +27,10 @@ from ..heads.head import HeadSolver
 from ..heads.result import HeadResult, result_of
 from ..heads.roster import HeadAtWork, Roster
 from ..heads.summary import HeadSummary, Step
-from ..problem import Head, HeadRequest, Problem
+from ..problem import Head, HeadRequest, Problem, together
 from ..programs.program import Program
 from ..resources import usable_cpus
 from ..shard.threads import RowThreads
-from ..sizing import together
 from .admission import admit
 from .blocks import WorkingBlocks
 from .caches import CachesOfRows
