@@ -87,6 +87,11 @@ class Problem:
     depths: dict = field(default_factory=dict)
     cells: dict = field(default_factory=dict)
 
+    @property
+    def statistics(self) -> list:
+        """The statistics of all families, each once."""
+        return list(dict.fromkeys(family.statistic for family in self.families))
+
     def dtype_of(self, statistic: Any) -> Any:
         """dtype in which a statistic is computed."""
         return np.float64 if statistic in self.wide else self.dtype

@@ -52,4 +52,4 @@ def _rank(rows: dict, problem: Problem) -> int:
     """Functions over which gradients are kept, the very number that the coordinator will find."""
     with opened(LocalPool(rows, problem, 1), problem, threads=1) as coordinator:
         coordinator.shared.prepare()
-        return coordinator.shared.coefficients.shape[1]
+        return coordinator.shared.found.coefficients.shape[1]

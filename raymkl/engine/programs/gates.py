@@ -213,7 +213,7 @@ class GatedDescent(Program):
         if result.certificate.primal > ceiling:
             return None
         # The shards forget a head with the next round; until then they have its sums.
-        parts = coordinator.crew.apply(entry_products, h, coordinator.shared.coefficients * self.normalisation[:, None])
+        parts = coordinator.crew.apply(entry_products, h, coordinator.shared.found.coefficients * self.normalisation[:, None])
         if any(part is None for part in parts):  # a shard was lost in between; the one in its place has never heard of the head
             return (yield from self._evaluate(coordinator, head, parameters, scores, before, gap, ceiling))
         products = np.concatenate(parts)

@@ -34,7 +34,7 @@ class WorkingBlocks:
     def __init__(self, problem: Problem, bases: list, centers: dict, store: RowStore, threads: RowThreads, ask_stacks: Callable):
         self.problem, self.bases, self.centers, self.store, self.threads = problem, bases, centers, store, threads
         self.ask_stacks = ask_stacks
-        self.statistics = list(dict.fromkeys(family.statistic for family in problem.families))
+        self.statistics = problem.statistics
         self.places = [self.statistics.index(family.statistic) for family in problem.families]
         self.cached = any(statistic.cacheable for statistic in self.statistics)
         self.last: dict[int, tuple] = {}

@@ -120,8 +120,8 @@ class Coordinator:
         self.blocks = self._working_blocks()
 
     def _working_blocks(self) -> WorkingBlocks:
-        shared = self.shared
-        return WorkingBlocks(shared.problem, shared.bases, shared.centers, shared.seen, self.threads.for_rows, self.crew.ask_owners)
+        shared, found = self.shared, self.shared.found
+        return WorkingBlocks(shared.problem, found.bases, found.centers, shared.seen, self.threads.for_rows, self.crew.ask_owners)
 
     @property
     def busy(self) -> bool:
@@ -190,7 +190,7 @@ class Coordinator:
         self.blocks.share(len(at_work))
         for head in at_work:
             round_off = head.normalisation * self.shared.round_off(head.diagonal)
-            head.solver.widened(self.shared.coefficients * head.normalisation[:, None], round_off)
+            head.solver.widened(self.shared.found.coefficients * head.normalisation[:, None], round_off)
             head.step = Step()
         for leader in dict.fromkeys(head.leader for head in at_work if head.leader is not None):
             leader.widened()

@@ -308,8 +308,8 @@ def test_the_shared_square_holds_what_every_head_would_compute(dtype):
         coordinator.shared.entering(np.arange(N), None)
         arguments = (
             problem,
-            coordinator.shared.bases,
-            coordinator.shared.centers,
+            coordinator.shared.found.bases,
+            coordinator.shared.found.centers,
             coordinator.shared.seen,
             coordinator.threads.for_rows,
             coordinator.crew.ask_owners,
@@ -318,7 +318,7 @@ def test_the_shared_square_holds_what_every_head_would_compute(dtype):
         shared.share(2)
         assert shared.square is not None and own.square is None
         for ids in (np.arange(5, 40), np.array([1, 7, 8, 33, 60, 61]), np.arange(20, 90, 3)):
-            combination, delta = RNG.random(coordinator.shared.coefficients.shape[1]), RNG.normal(size=len(ids))
+            combination, delta = RNG.random(coordinator.shared.found.coefficients.shape[1]), RNG.normal(size=len(ids))
             shared.gather(ids)
             blocks = [blocks.of(0, ids, np.empty((len(ids), len(ids))), coordinator.threads.one) for blocks in (shared, own)]
             one, other = (block.hessian(combination, None, None).copy() for block in blocks)
