@@ -45,7 +45,7 @@ def bring_up_to_date(coordinator: Coordinator, shard: int) -> set[int]:
     ask("prepare", shared.found.centers)
     if shared.state is State.PREPARED:
         return set()
-    ask("open", shared.found.bases, shared.plan.capacity)
+    ask("take_bases", shared.found.bases, shared.plan.capacity)
     if "gates" in shared.changed:
         ask("set_gates", shared.problem.gates)
     for work, arguments in crew.kept.values():

@@ -108,12 +108,12 @@ class GatedDescent(Program):
 
     def rounds(self, coordinator: Coordinator) -> Iterator[list[dict]]:
         self.found: list[Gating] = []
-        coordinator.open(1)
+        coordinator.begin(1)
         if coordinator.shared.problem.n_rows <= FEW_ROWS:
             coordinator.threads.one_blas_thread()
         coordinator.blocks.share(2)  # every solve meets the same pairs
         random = np.random.default_rng(self.seed)
-        self.model.open(coordinator.crew)
+        self.model.begin(coordinator.crew)
         active = np.any([head.bounds > 0 for head in self.heads], axis=0).astype(float)
         self.normalisation = coordinator.shared.normalisation(self.heads[0], active)
         for head in self.heads:

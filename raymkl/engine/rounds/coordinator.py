@@ -45,7 +45,7 @@ from .subproblem_threads import SubproblemThreads
 class Coordinator:
     """Trains heads over a pool.
 
-    `rounds(heads)` trains a given list. Heads may also come and go: `open`, then `add`, `round_once` and `drop` as wanted.
+    `rounds(heads)` trains a given list. Heads may also come and go: `begin`, then `add`, `round_once` and `drop` as wanted.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Coordinator:
                 return
             if state is not None:
                 restore(self.journal, heads, state)
-            self.open(len(heads), together(heads))
+            self.begin(len(heads), together(heads))
             self.add(heads)
             while self.busy:
                 yield self.round_once()
@@ -110,13 +110,13 @@ class Coordinator:
         self.shared.let_go_of_caches()
         self.threads.close()
 
-    def open(self, n_heads: int, together: int = 1) -> None:
+    def begin(self, n_heads: int, together: int = 1) -> None:
         """Prepare statistics and bases, and plan memory for so many heads at a time (or as many as fit, `together` at least)."""
         self.journal.begin()
         if n_heads > 1:  # sub-problems run side by side, and BLAS must not start threads in each of them
             self.threads.one_blas_thread()
         self.shared.prepare()
-        self.shared.open(n_heads, together)
+        self.shared.reserve(n_heads, together)
         self.blocks = self._working_blocks()
 
     def _working_blocks(self) -> WorkingBlocks:

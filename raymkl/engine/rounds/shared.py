@@ -33,7 +33,7 @@ class State(Enum):
 
     LOADED = 0
     PREPARED = 1
-    OPEN = 2
+    READY = 2
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Shared:
         self.changed.add("dtype")
         self.crew.ask("set_problem", wide)
         self.prepare()
-        self.open(heads, together)
+        self.reserve(heads, together)
         return True
 
     def set_gates(self, gates: np.ndarray) -> None:
@@ -139,29 +139,29 @@ class Shared:
         self.found = Findings.of(self.problem, centers, np.max(self.crew.ask("prepare", centers), axis=0))
         self.state = State.PREPARED
 
-    def open(self, n_heads: int, together: int) -> None:
-        """Plan memory for so many heads at a time, or as many as fit, `together` at least, and open the shards."""
+    def reserve(self, n_heads: int, together: int) -> None:
+        """Plan memory for so many heads at a time, or as many as fit, `together` at least, and have the shards reserve it."""
         free = memory_shares(self.crew.ask("resources")) if self.budget is None and self.cached else None
         chosen = plan_of(self.problem, self.crew.pool.ranges, self.found.coefficients.shape[1], n_heads, together, self.budget, free)
         self._found_caches(chosen)
         self.plan = replace(chosen, capacity=self.cache.capacity) if self.cached else chosen
-        self.state = State.OPEN
+        self.state = State.READY
 
     def _found_caches(self, chosen: MemoryPlan) -> None:
-        """Open the shards with caches that stand, if there are any of these statistics, else with empty ones."""
+        """Give the shards caches that stand, if there are any of these statistics, else empty ones."""
         standing, size = self.standing, chosen.capacity * chosen.bytes_per_column
         if standing is None or size == 0:
-            self.crew.ask("open", self.found.bases, chosen.capacity)
+            self.crew.ask("take_bases", self.found.bases, chosen.capacity)
             self.cache = ColumnCache(chosen.capacity, self.problem.n_rows)
             return
         found = standing.take(self._caches_key, self.crew.pool.members, chosen.budget)
         forget = standing.make_room(size if found is None else found.size, chosen.budget)
-        if found is not None and all(self.crew.ask("open", self.found.bases, found.columns.capacity, found.serial, forget)):
+        if found is not None and all(self.crew.ask("take_bases", self.found.bases, found.columns.capacity, found.serial, forget)):
             self.serial, self.cache = found.serial, found.columns
             return
         if found is not None:  # some shard was replaced and has them no more
             standing.let_go(found.serial)
-        self.crew.ask("open", self.found.bases, chosen.capacity, None, forget)
+        self.crew.ask("take_bases", self.found.bases, chosen.capacity, None, forget)
         self.serial, self.cache = new_serial(), ColumnCache(chosen.capacity, self.problem.n_rows)
 
     @property
@@ -227,7 +227,7 @@ class Shared:
         return [scale if head.normalisation is None else head.normalisation for head, scale in zip(heads, found, strict=True)]
 
     def normalisation(self, head: Head, mask: np.ndarray) -> np.ndarray:
-        """Normalisation factors (E,) of a head that is not trained yet; `open` comes first."""
+        """Normalisation factors (E,) of a head that is not trained yet; `reserve` comes first."""
         return self.normalisations([head], mask[None], np.zeros((1, self.problem.n_entries)))[0]
 
     def _matrix_sums(self, masks: np.ndarray) -> np.ndarray:
