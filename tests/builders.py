@@ -1,4 +1,4 @@
-"""Problems, heads and opened shards, as small as tests want them. Modules that need other defaults bind them to these."""
+"""Problems, heads and shards that are ready, as small as tests want them. Modules that need other defaults bind them to these."""
 
 import numpy as np
 
@@ -35,13 +35,13 @@ def gated(K, gate_of_entry, gates):
     return np.stack(parts, axis=-1)
 
 
-def opened(shard, heads, capacity=60):
+def made_ready(shard, heads, capacity=60):
     """Make a shard ready for rounds; returns the (E, R) coefficients of the entries over its functions."""
     largest = shard.prepare({})
     bounds = [statistic.bound(size * 1.5) for statistic, size in zip(shard.pairs.statistics, largest, strict=True)]
     families = shard.problem.families
     bases = [family.basis(bounds[shard.pairs.of_family[f]], shard.problem.exact) for f, family in enumerate(families)]
-    shard.open(bases, capacity)
+    shard.take_bases(bases, capacity)
     shard.add_heads(dict(enumerate(heads)))
     spread = np.zeros((shard.problem.n_entries, sum(basis.rank for basis in bases)))
     at = 0

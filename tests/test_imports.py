@@ -34,8 +34,8 @@ def test_numerical_packages_do_not_import_the_distributed_ones(names):
     assert forbidden == ""
 
 
-def test_importing_kernels_does_not_compile_anything():
-    """Describing a model needs formulas only; numba is loaded by the first loop that runs."""
+def test_importing_kernels_does_not_load_the_compiler():
+    """It comes with the first name that is used."""
     code = "import sys, raymkl.kernels; print('numba' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert result.stdout.strip() == "False", result.stderr

@@ -52,7 +52,7 @@ class Baseline(BaseMKL, ClassifierMixin, BaseEstimator):
         self._check_params()
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
-        X, y = self._open(X, y)
+        X, y = self._source_of(X, y)
         if isinstance(X, sources.SourceInput):
             raise TypeError(f"{type(self).__name__} takes examples in memory, not a path or a Dataset; MKLClassifier takes both")
         _, rows, kernels = self._read(X, reset=True)

@@ -111,7 +111,7 @@ def plan_of(
     free : bytes for every shard, that is what its node has left divided by the shards there (see `resources.memory_shares`). All shards
     cache the same columns, so that the smallest of them decides. None: all shards are in this process.
     """
-    statistics = list(dict.fromkeys(family.statistic for family in problem.families))
+    statistics = problem.statistics
     item = sum(problem.pair_bytes(statistic) for statistic in statistics if problem.is_cached(statistic))
     rows = max((last - first for first, last in bounds), default=0)
     strings = any(statistic.reads_strings for statistic in statistics)

@@ -5,6 +5,7 @@ Everything here is plain data: arrays, numbers and small value objects, so that 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,6 +56,11 @@ class Head:
     shrinks: bool = False
 
 
+def together(heads: list[Head]) -> int:
+    """Heads that must be trained at the same time, because they share their weights."""
+    return max(Counter(head.group for head in heads if head.group is not None).values(), default=1)
+
+
 @dataclass
 class Problem:
     """All that a pool of shards and its coordinator need besides the rows.
@@ -80,6 +86,11 @@ class Problem:
     light: frozenset = frozenset()
     depths: dict = field(default_factory=dict)
     cells: dict = field(default_factory=dict)
+
+    @property
+    def statistics(self) -> list:
+        """The statistics of all families, each once."""
+        return list(dict.fromkeys(family.statistic for family in self.families))
 
     def dtype_of(self, statistic: Any) -> Any:
         """dtype in which a statistic is computed."""

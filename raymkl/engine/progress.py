@@ -135,7 +135,7 @@ def _notebook_display() -> Callable[[str], None] | None:
     shell = ipython.get_ipython() if ipython is not None and hasattr(ipython, "get_ipython") else None
     if shell is None or not hasattr(shell, "kernel"):  # IPython in a terminal has none
         return None
-    from IPython.display import display
+    from IPython.display import display  # there in notebooks alone
 
     handle = None
 

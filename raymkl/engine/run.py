@@ -130,6 +130,7 @@ def _train_on_ray(rows, problem, heads, session, params, report, state, keep) ->
     """Shard actors: those of a session, or of one that is there for this fit alone."""
     if session is not None:
         return session.actors().train(rows, problem, heads, params, report, state, keep)
+    # Loads Ray, which local fits go without.
     from .pools.placement import most_shards
     from .pools.ray_session import ensure_ray
     from .pools.ray_shards import choose_shards

@@ -117,6 +117,7 @@ class Session:
         self.check_open()
         with self._lock:
             if not self._actors:
+                # Loads Ray, which local sessions go without.
                 from .pools.placement import most_shards
                 from .pools.ray_session import RaySession, ensure_ray
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
+from ..data.lazy_rows import SourceView
 from ..data.rows import split_ranges
 from ..kernels.pairs.families import MAX_POWER
+from .opening import opened
 from .plan import plan_of
-from .problem import Head, Problem
+from .pools.local import LocalPool
+from .problem import Head, Problem, together
 
 # A shard with fewer rows than this is not worth an actor when the number of shards is left to us.
 ROWS_PER_SHARD = 2_000
-
-
-def together(heads: list[Head]) -> int:
-    """Heads that must be trained at the same time, because they share their weights."""
-    return max(Counter(head.group for head in heads if head.group is not None).values(), default=1)
 
 
 def usual_shards(n_rows: int, most: int) -> int:
@@ -35,8 +31,6 @@ def choose(rows: dict, problem: Problem, heads: list[Head], asked: int | None, m
     most_functions = sum(len(family.kernels) + MAX_POWER + 1 for family in problem.families)
     if _fits(problem, heads, count, budget, most_functions):
         return count
-    from ..data.lazy_rows import SourceView
-
     if any(isinstance(array, SourceView) for array in rows.values()):
         return count  # the rows are elsewhere; the coordinator makes its plan once the shards have read them
     rank = _rank(rows, problem)
@@ -56,9 +50,6 @@ def _fits(problem: Problem, heads: list[Head], count: int, budget: int, rank: in
 
 def _rank(rows: dict, problem: Problem) -> int:
     """Functions over which gradients are kept, the very number that the coordinator will find."""
-    from .opening import opened
-    from .pools.local import LocalPool
-
     with opened(LocalPool(rows, problem, 1), problem, threads=1) as coordinator:
         coordinator.shared.prepare()
-        return coordinator.shared.coefficients.shape[1]
+        return coordinator.shared.found.coefficients.shape[1]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..data.store import KernelStore
 from ..data.views import select, view_key
 from .base import Kernel
 from .pairs.statistics import Chi2Distance, InnerProduct, Intersection, KernelValue, L1Distance, Matrices, Prepared, SquaredDistance
@@ -207,8 +208,6 @@ class Custom(Kernel):
 
 def stored(path: Any) -> list[Precomputed]:
     """All kernels of a kernel store (see `write_store`)."""
-    from ..data.store import KernelStore
-
     return [Precomputed(view=str(path), index=m) for m in range(KernelStore(path).shape[2])]
 
 

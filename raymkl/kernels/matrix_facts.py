@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from .loops.vectors import survey_stack
+
 # Rows that are surveyed at a time, and bytes of those that are multiplied.
 BLOCK = 256
 BLOCK_BYTES = 2**22
@@ -14,7 +16,6 @@ BLOCK_BYTES = 2**22
 
 def survey(stack: np.ndarray, roots: np.ndarray, threads: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Per matrix the largest |K_ij|, |K_ij - K_ji| and |K_ij| - roots_i roots_j, (M,) each. roots : (n, M)."""
-    from .loops.vectors import survey_stack
 
     def look(start: int) -> np.ndarray:
         found = np.zeros((3, stack.shape[2]))

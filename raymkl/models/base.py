@@ -134,18 +134,18 @@ class BaseMKL:
             raise ValueError(NO_SPHERICAL_MATRICES)
         return kernels
 
-    def _open(self, X: Any, y: Any = None) -> tuple[Any, Any]:
+    def _source_of(self, X: Any, y: Any = None) -> tuple[Any, Any]:
         """X and y; a path or Dataset becomes a source of rows (a path of ready-made kernels is a kernel store), a label column labels."""
         if isinstance(X, SessionRows):
             X.check_open()
-            inner, y = self._open(X.X, y)
+            inner, y = self._source_of(X.X, y)
             return X.holding(inner), y
         precomputed = isinstance(self.kernels, str) and self.kernels == "precomputed"
-        return (X, sources.known_labels(y)) if precomputed else sources.opened(X, y)
+        return (X, sources.known_labels(y)) if precomputed else sources.source_of(X, y)
 
     def _read(self, X: Any, reset: bool) -> tuple[Any, dict, list[Kernel]]:
         """Container, rows by view key, and kernels; all checks of X that need no y. Rows that were put into a session know their home."""
-        X, _ = self._open(X)
+        X, _ = self._source_of(X)
         if not isinstance(X, SessionRows):
             return self._read_rows(X, reset)
         container, rows, kernels = self._read_rows(X.X, reset)
@@ -328,7 +328,7 @@ class BaseMKL:
 
     def _decision(self, X: Any) -> np.ndarray:
         """(n, n_heads) decision values."""
-        X, _ = self._open(X)
+        X, _ = self._source_of(X)
         X = X.X if isinstance(X, SessionRows) else X
         if isinstance(X, sources.SourceInput):
             return np.concatenate([self._decision(batch) for batch in sources.batches_to_predict(self, X)])
@@ -381,7 +381,7 @@ class BaseMKL:
 
         Of a classifier the part of the rows whose label is predicted, of a regressor the coefficient of determination.
         """
-        X, y = self._open(X, y)
+        X, y = self._source_of(X, y)
         return super().score(X, y, sample_weight)
 
     def save(self, path: Any) -> None:

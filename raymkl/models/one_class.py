@@ -105,7 +105,7 @@ class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
         X may be a path (Parquet file or directory, Arrow IPC file) or a `ray.data.Dataset`.
         """
         self._check_params()
-        X, _ = self._open(X, y)
+        X, _ = self._source_of(X, y)
         X, rows, kernels = self._read(X, reset=True)
         n = next(iter(rows.values())).shape[0]
         weights = self._row_weights(sample_weight, n)

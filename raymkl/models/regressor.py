@@ -125,7 +125,7 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
         self._check_params()
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
-        X, y = self._open(X, y)
+        X, y = self._source_of(X, y)
         X, rows, kernels = self._read(X, reset=True)
         n = next(iter(rows.values())).shape[0]
         y = self._check_targets(y, n)

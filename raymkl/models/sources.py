@@ -65,7 +65,7 @@ class Batch:
         return (self.table.num_rows, self.table.num_columns)
 
 
-def opened(X: Any, y: Any = None) -> tuple[Any, Any]:
+def source_of(X: Any, y: Any = None) -> tuple[Any, Any]:
     """X and y as a model takes them: paths and Datasets become a `SourceInput`, and the name of a label column its labels (n,)."""
     if isinstance(X, SourceInput | Batch):
         return X, known_labels(y)
@@ -98,7 +98,7 @@ def loaded(X: Any, y: Any, estimator: Any = None) -> tuple[Any, Any]:
     kernels = getattr(estimator, "kernels", None)
     if isinstance(kernels, str) and kernels == "precomputed":
         return X, y
-    X, y = opened(X, y)
+    X, y = source_of(X, y)
     return (X.in_memory().table if isinstance(X, SourceInput) else X), y
 
 

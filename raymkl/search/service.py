@@ -54,10 +54,10 @@ class _Room:
         """place : of the shard actors of a session, or None."""
         self.folds, self.groups, self.place = folds, 0, place
         with ExitStack() as stack:  # nothing is left when something fails here
-            self._open(stack, trial_heads, threads)
+            self._begin(stack, trial_heads, threads)
             self.stack = stack.pop_all()
 
-    def _open(self, stack: ExitStack, trial_heads: list, threads: int) -> None:
+    def _begin(self, stack: ExitStack, trial_heads: list, threads: int) -> None:
         folds, template = self.folds, self.folds.estimator
         problem, rows = folds.problem(trial_heads)
         params = template.ray_params
@@ -69,7 +69,7 @@ class _Room:
         self.problem = problem
         policy = FailurePolicy(0 if params is None else params.max_shard_failures)
         self.coordinator = stack.enter_context(opened(pool, problem, budget, policy, threads))
-        self.coordinator.open(max(64, len(trial_heads)), max(len(trial_heads), 1))
+        self.coordinator.begin(max(64, len(trial_heads)), max(len(trial_heads), 1))
 
     def _pool_on_ray(self, stack: ExitStack, rows: dict, problem: Any, params: RayParams) -> Any:
         """Shard actors: those of a session, or of this room alone."""

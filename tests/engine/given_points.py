@@ -34,7 +34,7 @@ def standing_at(problem, X, heads, points, shards=1):
     pool = LocalPool({None: X}, problem, shards)
     coordinator = Coordinator(pool, problem, threads=1)
     try:
-        coordinator.open(len(heads))
+        coordinator.begin(len(heads))
         coordinator.add(heads)
         coordinator._admit()
         for h, (a, theta) in enumerate(points):

@@ -42,10 +42,10 @@ def bring_up_to_date(coordinator: Coordinator, shard: int) -> set[int]:
         return set()
     if "dtype" in shared.changed:
         ask("set_problem", shared.problem)
-    ask("prepare", shared.centers)
+    ask("prepare", shared.found.centers)
     if shared.state is State.PREPARED:
         return set()
-    ask("open", shared.bases, shared.plan.capacity)
+    ask("take_bases", shared.found.bases, shared.plan.capacity)
     if "gates" in shared.changed:
         ask("set_gates", shared.problem.gates)
     for work, arguments in crew.kept.values():

@@ -52,7 +52,7 @@ class ClusteredTraining(Program):
     base_gates: np.ndarray | None = None
 
     def rounds(self, coordinator: Coordinator) -> Iterator[list[dict]]:
-        coordinator.open(len(self.heads))
+        coordinator.begin(len(self.heads))
         masks = np.stack([(head.bounds > 0).astype(float) for head in self.heads])
         heads, kernel = self.heads, self.kernel
         if self.scaled:

@@ -47,7 +47,7 @@ def vector_sums(shard: Shard, view: Any, weights: np.ndarray) -> np.ndarray:
     return np.asarray(shard.own.features[view].T @ weights[shard.own.range], np.float64)
 
 
-def open_gate_kernel(shard: Shard, kernel: CombinedKernel, ids: np.ndarray, rows: dict) -> None:
+def begin_gate_kernel(shard: Shard, kernel: CombinedKernel, ids: np.ndarray, rows: dict) -> None:
     """Keep the kernel values of own rows with all rows."""
     columns = kernel.columns(rows, ids)
     views = {view: shard.own.features[view] for view in kernel.views}
@@ -77,7 +77,7 @@ class LinearScores:
     def __getstate__(self) -> dict:
         return {**vars(self), "shards": None}
 
-    def open(self, shards: Any) -> None:
+    def begin(self, shards: Any) -> None:
         self.shards = shards
         parts = shards.apply(column_moments, self.view)
         n = sum(part[0] for part in parts)
@@ -121,11 +121,11 @@ class KernelScores:
     def __getstate__(self) -> dict:
         return {**vars(self), "shards": None}
 
-    def open(self, shards: Any) -> None:
+    def begin(self, shards: Any) -> None:
         self.shards = shards
         if self.n_rows <= KEPT_ROWS:
             ids = np.arange(self.n_rows)
-            shards.keep("gate kernel", open_gate_kernel, self.kernel, ids, fetch_rows(shards, ids, self.kernel.vector_views))
+            shards.keep("gate kernel", begin_gate_kernel, self.kernel, ids, fetch_rows(shards, ids, self.kernel.vector_views))
 
     def close(self, shards: Any) -> None:
         if self.n_rows <= KEPT_ROWS:

@@ -108,12 +108,12 @@ class GatedDescent(Program):
 
     def rounds(self, coordinator: Coordinator) -> Iterator[list[dict]]:
         self.found: list[Gating] = []
-        coordinator.open(1)
+        coordinator.begin(1)
         if coordinator.shared.problem.n_rows <= FEW_ROWS:
             coordinator.threads.one_blas_thread()
         coordinator.blocks.share(2)  # every solve meets the same pairs
         random = np.random.default_rng(self.seed)
-        self.model.open(coordinator.crew)
+        self.model.begin(coordinator.crew)
         active = np.any([head.bounds > 0 for head in self.heads], axis=0).astype(float)
         self.normalisation = coordinator.shared.normalisation(self.heads[0], active)
         for head in self.heads:
@@ -213,7 +213,7 @@ class GatedDescent(Program):
         if result.certificate.primal > ceiling:
             return None
         # The shards forget a head with the next round; until then they have its sums.
-        parts = coordinator.crew.apply(entry_products, h, coordinator.shared.coefficients * self.normalisation[:, None])
+        parts = coordinator.crew.apply(entry_products, h, coordinator.shared.found.coefficients * self.normalisation[:, None])
         if any(part is None for part in parts):  # a shard was lost in between; the one in its place has never heard of the head
             return (yield from self._evaluate(coordinator, head, parameters, scores, before, gap, ceiling))
         products = np.concatenate(parts)

@@ -54,7 +54,7 @@ def rows_of_shard(shard: Shard, ids: np.ndarray, views: list) -> dict:
     return shard.own.take(views, shard.own.numbers(ids))
 
 
-def open_clusters(shard: Shard, kernel: CombinedKernel, ids: np.ndarray, rows: dict) -> np.ndarray:
+def begin_clusters(shard: Shard, kernel: CombinedKernel, ids: np.ndarray, rows: dict) -> np.ndarray:
     """Keep the kernel values of own landmarks with all landmarks; returns k(x, x) of own landmarks."""
     columns = kernel.columns(rows, ids)
     own = ids[shard.own.has(ids)]
@@ -108,7 +108,7 @@ def kernel_k_means(
     """
     landmarks = active if len(active) <= EXACT_ROWS else np.sort(random.choice(active, SAMPLE, replace=False))
     rows = fetch_rows(shards, landmarks, kernel.vector_views)
-    diagonal = np.concatenate(shards.keep("clusters", open_clusters, kernel, landmarks, rows))
+    diagonal = np.concatenate(shards.keep("clusters", begin_clusters, kernel, landmarks, rows))
     labels = _first_labels(shards, diagonal, n_clusters, n_init, random)
     errors = np.full(n_init, np.inf)
     running, steps = np.arange(n_init), 0

@@ -49,7 +49,7 @@ def _begun(shared: Shared, head: Head, factors: np.ndarray, diagonal: np.ndarray
     # Held weights may stand still for long between two steps.
     steady = shared.problem.may_widen and head.solver == "chunking" and head.theta_step != "cutting_plane"
     patience = NARROW_PATIENCE if steady else PATIENCE
-    coefficients, round_off = shared.coefficients * factors[:, None], factors * shared.round_off(diagonal)
+    coefficients, round_off = shared.found.coefficients * factors[:, None], factors * shared.round_off(diagonal)
     begun = HeadAtWork(HeadSolver(head, coefficients, plan.working_set, plan.new, round_off, patience), factors, diagonal)
     begun.step = begun.solver.starting_step()
     return begun
@@ -59,6 +59,6 @@ def _may_shrink(shared: Shared, head: Head) -> bool:
     """Whether a head can do with sums for the rows near the margin: light statistics only, more rows than one working set, nobody who
     looks at other rows between the rounds.
     """
-    light = all(statistic in shared.problem.light for statistic in shared.statistics)
+    light = all(statistic in shared.problem.light for statistic in shared.problem.statistics)
     alone = head.group is None and not head.every_row
     return light and alone and not shared.accurate and shared.problem.n_rows > shared.plan.working_set

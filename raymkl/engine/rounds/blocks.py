@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from ...kernels.loops.vectors import copy_pairs, mirror
 from ...kernels.pairs.families import NO_GATE
 from ...kernels.pairs.memory import untouched
 from ...kernels.pairs.statistics import Matrices
 from ..problem import Problem
 from ..shard.threads import RowThreads
 from .caches import RowStore
+from .string_blocks import sequence_block
 
 # Rows of a Hessian that are finished at a time, while they are in the processor's cache.
 HESSIAN_ROWS = 128
@@ -32,7 +34,7 @@ class WorkingBlocks:
     def __init__(self, problem: Problem, bases: list, centers: dict, store: RowStore, threads: RowThreads, ask_stacks: Callable):
         self.problem, self.bases, self.centers, self.store, self.threads = problem, bases, centers, store, threads
         self.ask_stacks = ask_stacks
-        self.statistics = list(dict.fromkeys(family.statistic for family in problem.families))
+        self.statistics = problem.statistics
         self.places = [self.statistics.index(family.statistic) for family in problem.families]
         self.cached = any(statistic.cacheable for statistic in self.statistics)
         self.last: dict[int, tuple] = {}
@@ -97,11 +99,7 @@ class WorkingBlocks:
 
     def _block(self, statistic: Any, prepared: Any, ids: np.ndarray, previous: tuple | None, s: int, threads: RowThreads) -> np.ndarray:
         """(q, q) statistics of a working set; pairs that were in the previous working set are copied from there."""
-        from ...kernels.loops.vectors import copy_pairs, mirror
-
         if statistic.reads_strings:
-            from .string_blocks import sequence_block
-
             last = None if previous is None else (previous[0], previous[1][s])
             return sequence_block(statistic, prepared, ids, last, self.problem.cell_dtype(statistic), threads)
         if previous is None:
@@ -159,8 +157,6 @@ class _Square:
             values[own, own] = statistic.diagonal(prepared.take(slice(before, None)))
 
     def block(self, s: int, ids: np.ndarray, threads: RowThreads) -> np.ndarray:
-        from ...kernels.loops.vectors import copy_pairs
-
         places, target = self.place[ids], np.arange(len(ids))
         stat = np.empty((len(ids), len(ids)), self.values[s].dtype)
         threads.split(

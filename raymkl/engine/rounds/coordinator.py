@@ -27,11 +27,10 @@ from ..heads.head import HeadSolver
 from ..heads.result import HeadResult, result_of
 from ..heads.roster import HeadAtWork, Roster
 from ..heads.summary import HeadSummary, Step
-from ..problem import Head, HeadRequest, Problem
+from ..problem import Head, HeadRequest, Problem, together
 from ..programs.program import Program
 from ..resources import usable_cpus
 from ..shard.threads import RowThreads
-from ..sizing import together
 from .admission import admit
 from .blocks import WorkingBlocks
 from .caches import CachesOfRows
@@ -46,7 +45,7 @@ from .subproblem_threads import SubproblemThreads
 class Coordinator:
     """Trains heads over a pool.
 
-    `rounds(heads)` trains a given list. Heads may also come and go: `open`, then `add`, `round_once` and `drop` as wanted.
+    `rounds(heads)` trains a given list. Heads may also come and go: `begin`, then `add`, `round_once` and `drop` as wanted.
     """
 
     def __init__(
@@ -98,7 +97,7 @@ class Coordinator:
                 return
             if state is not None:
                 restore(self.journal, heads, state)
-            self.open(len(heads), together(heads))
+            self.begin(len(heads), together(heads))
             self.add(heads)
             while self.busy:
                 yield self.round_once()
@@ -111,18 +110,18 @@ class Coordinator:
         self.shared.let_go_of_caches()
         self.threads.close()
 
-    def open(self, n_heads: int, together: int = 1) -> None:
+    def begin(self, n_heads: int, together: int = 1) -> None:
         """Prepare statistics and bases, and plan memory for so many heads at a time (or as many as fit, `together` at least)."""
         self.journal.begin()
         if n_heads > 1:  # sub-problems run side by side, and BLAS must not start threads in each of them
             self.threads.one_blas_thread()
         self.shared.prepare()
-        self.shared.open(n_heads, together)
+        self.shared.reserve(n_heads, together)
         self.blocks = self._working_blocks()
 
     def _working_blocks(self) -> WorkingBlocks:
-        shared = self.shared
-        return WorkingBlocks(shared.problem, shared.bases, shared.centers, shared.seen, self.threads.for_rows, self.crew.ask_owners)
+        shared, found = self.shared, self.shared.found
+        return WorkingBlocks(shared.problem, found.bases, found.centers, shared.seen, self.threads.for_rows, self.crew.ask_owners)
 
     @property
     def busy(self) -> bool:
@@ -191,7 +190,7 @@ class Coordinator:
         self.blocks.share(len(at_work))
         for head in at_work:
             round_off = head.normalisation * self.shared.round_off(head.diagonal)
-            head.solver.widened(self.shared.coefficients * head.normalisation[:, None], round_off)
+            head.solver.widened(self.shared.found.coefficients * head.normalisation[:, None], round_off)
             head.step = Step()
         for leader in dict.fromkeys(head.leader for head in at_work if head.leader is not None):
             leader.widened()

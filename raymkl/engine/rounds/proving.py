@@ -17,7 +17,7 @@ SAMPLED_PART = 0.05
 def proof_request(shared: Shared, heads: dict[int, HeadAtWork]) -> ProofRequest:
     """The present points of some heads."""
     ids = np.flatnonzero(np.any([head.solver.told != 0 for head in heads.values()], axis=0))
-    request = ProofRequest(ids, shared.rows_of(ids) if shared.compared and len(ids) else {}, shared.bounds)
+    request = ProofRequest(ids, shared.rows_of(ids) if shared.compared and len(ids) else {}, shared.found.bounds)
     for h, head in heads.items():
         solver = head.solver
         places = np.flatnonzero(solver.told[ids])

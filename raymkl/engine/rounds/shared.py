@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
@@ -11,7 +11,6 @@ import numpy as np
 from ...data.rows import concatenate, take
 from ...kernels.normalize import scales
 from ...kernels.pairs.basis import Basis
-from ...kernels.pairs.families import Family
 from ...kernels.pairs.tables import WideTableBasis
 from ..plan import MemoryPlan, plan_of
 from ..problem import Head, Problem, RoundRequest
@@ -34,21 +33,52 @@ class State(Enum):
 
     LOADED = 0
     PREPARED = 1
-    OPEN = 2
+    READY = 2
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What looking at all rows has shown.
+
+    centers : by view, what rows are shifted by. bounds : of every statistic. bases : of every family. coefficients : (E, R) of the entries
+    over all basis functions, without normalisation.
+    """
+
+    centers: dict
+    bounds: list[float]
+    bases: list[Basis]
+    coefficients: np.ndarray
+
+    @classmethod
+    def of(cls, problem: Problem, centers: dict, largest: np.ndarray) -> Findings:
+        """largest : of every statistic, what its bound is made of."""
+        statistics = problem.statistics
+        bounds = [statistic.bound(float(size)) for statistic, size in zip(statistics, largest, strict=True)]
+        bases = [
+            family.basis(bounds[statistics.index(family.statistic)], problem.exact, problem.dtype_of(family.statistic), problem.coarse)
+            for family in problem.families
+        ]
+        coefficients = np.zeros((problem.n_entries, sum(basis.rank for basis in bases)))
+        at = 0
+        for family, basis in zip(problem.families, bases, strict=True):
+            coefficients[family.members, at : at + basis.rank] = basis.coefficients
+            at += basis.rank
+        return cls(centers, bounds, bases, coefficients)
 
 
 class Shared:
     """Everything about a run but its heads.
 
-    centers : by view, what rows are shifted by. bounds : of every statistic. bases : of every family. coefficients : (E, R) of the entries
-    over all basis functions, without normalisation. seen : features of rows. cache : which columns the shards have. serial : of the caches,
+    found : what is known once the run is prepared. seen : features of rows. cache : which columns the shards have. serial : of the caches,
     if they are to stand. changed : what differs from the problem that the shards were given with their rows ("gates", "dtype").
     """
+
+    found: Findings
+    cache: ColumnCache
 
     def __init__(self, crew: Crew, problem: Problem, budget: int | None, standing: CachesOfRows | None = None):
         """budget : bytes per shard, or None. standing : caches over these rows that outlive a run, or None."""
         self.crew, self.problem, self.budget, self.standing = crew, problem, budget, standing
-        self.statistics = list(dict.fromkeys(family.statistic for family in problem.families))
         self.state, self.changed = State.LOADED, set[str]()
         self.seen = RowStore(problem.n_rows)
         self.serial: int | None = None
@@ -58,17 +88,17 @@ class Shared:
     @property
     def compared(self) -> bool:
         """Whether rows are compared; else all pairs are ready-made."""
-        return any(statistic.cacheable for statistic in self.statistics)
+        return any(statistic.cacheable for statistic in self.problem.statistics)
 
     @property
     def cached(self) -> bool:
         """Whether shards keep columns of pair statistics."""
-        return any(map(self.problem.is_cached, self.statistics))
+        return any(map(self.problem.is_cached, self.problem.statistics))
 
     @property
     def accurate(self) -> bool:
         """Whether the rounds' own sums are as good as a proof."""
-        return all(is_accurate(self.problem, f.statistic, b) for f, b in zip(self.problem.families, self.bases, strict=True))
+        return all(is_accurate(self.problem, f.statistic, b) for f, b in zip(self.problem.families, self.found.bases, strict=True))
 
     # -- setting up -------------------------------------------------------------------------------------------------
 
@@ -87,7 +117,7 @@ class Shared:
         self.changed.add("dtype")
         self.crew.ask("set_problem", wide)
         self.prepare()
-        self.open(heads, together)
+        self.reserve(heads, together)
         return True
 
     def set_gates(self, gates: np.ndarray) -> None:
@@ -106,51 +136,38 @@ class Shared:
             variance = sum(part[view][2] for part in moments) / n - mean @ mean
             if mean @ mean > WORTH_CENTRING * max(variance, 0.0):
                 centers[view] = mean
-        self.centers = centers
-        largest = np.max(self.crew.ask("prepare", self.centers), axis=0)
-        self.bounds = [statistic.bound(float(size)) for statistic, size in zip(self.statistics, largest, strict=True)]
-        self.bases = [self._basis(family) for family in self.problem.families]
-        rank = sum(basis.rank for basis in self.bases)
-        self.coefficients = np.zeros((self.problem.n_entries, rank))
-        at = 0
-        for family, basis in zip(self.problem.families, self.bases, strict=True):
-            self.coefficients[family.members, at : at + basis.rank] = basis.coefficients
-            at += basis.rank
+        self.found = Findings.of(self.problem, centers, np.max(self.crew.ask("prepare", centers), axis=0))
         self.state = State.PREPARED
 
-    def _basis(self, family: Family) -> Basis:
-        problem, bound = self.problem, self.bounds[self.statistics.index(family.statistic)]
-        return family.basis(bound, problem.exact, problem.dtype_of(family.statistic), problem.coarse)
-
-    def open(self, n_heads: int, together: int) -> None:
-        """Plan memory for so many heads at a time, or as many as fit, `together` at least, and open the shards."""
+    def reserve(self, n_heads: int, together: int) -> None:
+        """Plan memory for so many heads at a time, or as many as fit, `together` at least, and have the shards reserve it."""
         free = memory_shares(self.crew.ask("resources")) if self.budget is None and self.cached else None
-        chosen = plan_of(self.problem, self.crew.pool.ranges, self.coefficients.shape[1], n_heads, together, self.budget, free)
+        chosen = plan_of(self.problem, self.crew.pool.ranges, self.found.coefficients.shape[1], n_heads, together, self.budget, free)
         self._found_caches(chosen)
         self.plan = replace(chosen, capacity=self.cache.capacity) if self.cached else chosen
-        self.state = State.OPEN
+        self.state = State.READY
 
     def _found_caches(self, chosen: MemoryPlan) -> None:
-        """Open the shards with caches that stand, if there are any of these statistics, else with empty ones."""
+        """Give the shards caches that stand, if there are any of these statistics, else empty ones."""
         standing, size = self.standing, chosen.capacity * chosen.bytes_per_column
         if standing is None or size == 0:
-            self.crew.ask("open", self.bases, chosen.capacity)
+            self.crew.ask("take_bases", self.found.bases, chosen.capacity)
             self.cache = ColumnCache(chosen.capacity, self.problem.n_rows)
             return
         found = standing.take(self._caches_key, self.crew.pool.members, chosen.budget)
         forget = standing.make_room(size if found is None else found.size, chosen.budget)
-        if found is not None and all(self.crew.ask("open", self.bases, found.columns.capacity, found.serial, forget)):
+        if found is not None and all(self.crew.ask("take_bases", self.found.bases, found.columns.capacity, found.serial, forget)):
             self.serial, self.cache = found.serial, found.columns
             return
         if found is not None:  # some shard was replaced and has them no more
             standing.let_go(found.serial)
-        self.crew.ask("open", self.bases, chosen.capacity, None, forget)
+        self.crew.ask("take_bases", self.found.bases, chosen.capacity, None, forget)
         self.serial, self.cache = new_serial(), ColumnCache(chosen.capacity, self.problem.n_rows)
 
     @property
     def _caches_key(self) -> Hashable:
         """What caches depend on besides the rows."""
-        statistics = [statistic for statistic in self.statistics if self.problem.is_cached(statistic)]
+        statistics = [statistic for statistic in self.problem.statistics if self.problem.is_cached(statistic)]
         kinds = tuple((statistic, np.dtype(self.problem.cell_dtype(statistic)).str) for statistic in statistics)
         return kinds, tuple(self.crew.pool.ranges)
 
@@ -173,7 +190,7 @@ class Shared:
     def round_off(self, diagonal: np.ndarray) -> np.ndarray:
         """(..., E) how wrong entries of kernel matrices are, by the dtype of their statistics and the tables. diagonal : their mean."""
         error = diagonal.copy()
-        for family, basis in zip(self.problem.families, self.bases, strict=True):
+        for family, basis in zip(self.problem.families, self.found.bases, strict=True):
             narrow = self.problem.dtype_of(family.statistic) == np.float32
             error[..., family.members] *= ROUND_OFF["float32" if narrow else "tables" if isinstance(basis, WideTableBasis) else "float64"]
         return error
@@ -210,7 +227,7 @@ class Shared:
         return [scale if head.normalisation is None else head.normalisation for head, scale in zip(heads, found, strict=True)]
 
     def normalisation(self, head: Head, mask: np.ndarray) -> np.ndarray:
-        """Normalisation factors (E,) of a head that is not trained yet; `open` comes first."""
+        """Normalisation factors (E,) of a head that is not trained yet; `reserve` comes first."""
         return self.normalisations([head], mask[None], np.zeros((1, self.problem.n_entries)))[0]
 
     def _matrix_sums(self, masks: np.ndarray) -> np.ndarray:
@@ -226,7 +243,7 @@ class Shared:
             request, slots = self.entering(ids, None)
             rows = self.rows_of(ids) if self.compared else {}
             some = weights[:, start : start + step]
-            total = total + np.sum(self.crew.ask("apply", mask_sums, request, ids, slots, rows, self.bounds, masks, some), axis=0)
+            total = total + np.sum(self.crew.ask("apply", mask_sums, request, ids, slots, rows, self.found.bounds, masks, some), axis=0)
         return total
 
     def entering(self, ids: np.ndarray, in_use: np.ndarray | None, round_number: int = 0) -> tuple[RoundRequest, np.ndarray]:

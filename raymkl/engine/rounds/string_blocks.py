@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ...kernels.loops.match_counts import reuse_pairs
 from ...kernels.pairs.match_counts import RunBlock
 from ..shard.threads import RowThreads
 
@@ -17,8 +18,6 @@ def sequence_block(
     statistic: Any, prepared: Any, ids: np.ndarray, previous: tuple[np.ndarray, Any] | None, dtype: Any, threads: RowThreads
 ) -> Any:
     """The block of the rows `ids` (q,), which are `prepared`. previous : ids and block of the last working set. dtype : of cells."""
-    from ...kernels.loops.match_counts import reuse_pairs
-
     if previous is not None and np.array_equal(previous[0], ids):
         return previous[1]
     q = len(ids)

@@ -23,7 +23,7 @@ class PairStatistics:
 
     def __init__(self, own: OwnRows, problem: Problem, standing: dict[int, list]):
         self.own, self.problem, self.standing = own, problem, standing
-        self.statistics = list(dict.fromkeys(family.statistic for family in problem.families))
+        self.statistics = problem.statistics
         self.of_family = [self.statistics.index(family.statistic) for family in problem.families]
         self.prepared: list[Any] = []
         self.centers: dict = {}

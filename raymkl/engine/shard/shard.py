@@ -107,7 +107,7 @@ class Shard:
                 sums[:, member] = weights @ family.values(position, t)
         return sums
 
-    def open(self, bases: list[Basis], capacity: int, serial: int | None = None, forget: Sequence[int] = ()) -> bool:
+    def take_bases(self, bases: list[Basis], capacity: int, serial: int | None = None, forget: Sequence[int] = ()) -> bool:
         """Take the bases of the families and reserve a cache of `capacity` columns (memory is touched only when used).
 
         serial : of caches that stand and are to be used instead; returns whether they are here. forget : those not wanted any more.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...data.store import StoreRows
+from ...kernels.loops.vectors import accumulate_stack, combine_stack
 from ...kernels.pairs.stacks import add_stored, combine_stored
 from .threads import RowThreads
 
@@ -28,8 +29,6 @@ class ShardStacks:
 
     def hessian(self, s: int, stack: Stack, ids: np.ndarray, columns: np.ndarray, matrices: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """(own ids, columns) of the sum of some matrices with the given weights, (R,) both; good until the next call."""
-        from ...kernels.loops.vectors import combine_stack
-
         size = len(ids) * len(columns)
         if s not in self.buffers or self.buffers[s].size < size:
             self.buffers[s] = np.empty(size)  # fresh pages in every round would cost more than filling them
@@ -77,8 +76,6 @@ class ShardStacks:
 
     def _sums(self, stack: Stack, rows: np.ndarray, columns: np.ndarray, matrices: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """(rows, R) sums over columns. rows : places among the own rows; of a store all of them."""
-        from ...kernels.loops.vectors import accumulate_stack
-
         out = np.zeros((len(rows), len(matrices)))
 
         def add(start: int, stop: int) -> None:

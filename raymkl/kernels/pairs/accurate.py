@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from ..loops.compiled import look_up
+from ..loops.wide import pair_moments
 from .families import MAX_POWER, Family
 from .table_cache import kept
 from .tables import EXTREMES, SEVENTH, cells_for, end_of
@@ -104,8 +106,6 @@ class CellSums(AccurateSums):
         return True
 
     def function(self, weights):
-        from ..loops.compiled import look_up
-
         values = sum((part @ self._at_points(some) for some, part in self._parts(weights)), np.zeros(self.points.size))
         values = values.reshape(self.points.shape)
         table = np.ascontiguousarray((values @ TO_CUBICS.T).reshape(-1, 4))
@@ -121,8 +121,6 @@ class CellSums(AccurateSums):
         return np.zeros((2 * len(self.points), SEVENTH.count))  # two parts, see `loops.wide.pair_moments`
 
     def add(self, moments, stat, left, right):
-        from ..loops.wide import pair_moments
-
         if np.count_nonzero(right) < MANY * len(right):
             stat, left, right = weighing(stat, left, right)
         rows = np.flatnonzero(left)  # copies of rows would take as long as their sums

@@ -21,6 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from ..loops.sequences import COLUMNS, accumulate_planes, combine_planes
+from ..loops.vectors import accumulate_powers, accumulate_stack
 from .stacks import add_stored
 
 
@@ -82,8 +84,6 @@ class PowerBasis(Basis):
         self.coefficients = padded[:, self.exponents] * scale ** self.exponents.astype(float)
 
     def accumulate(self, stat, slots, weights, out, start, stop):
-        from ..loops.vectors import accumulate_powers
-
         accumulate_powers(stat, slots, weights, self.exponents, self.inverse_scale, out, start, stop)
 
     def function(self, combination):
@@ -136,8 +136,6 @@ class StackBasis(Basis):
         if not isinstance(stat, np.ndarray):
             add_stored(stat, slots, self.matrices, weights, out, start, stop)
             return
-        from ..loops.vectors import accumulate_stack
-
         accumulate_stack(stat, np.arange(len(stat)), slots, self.matrices, weights, out, start, stop)
 
 
@@ -155,16 +153,12 @@ class LinearBasis(Basis):
         self.coefficients[np.arange(len(planes)), place] = factors
 
     def accumulate(self, stat, slots, weights, out, start, stop):
-        from ..loops.sequences import COLUMNS, accumulate_planes
-
         odd = -len(slots) % COLUMNS
         if odd:
             slots, weights = np.append(slots, np.repeat(slots[:1], odd)), np.append(weights, np.zeros(odd))
         accumulate_planes(_three_dimensional(stat), slots, weights, self.planes, out, start, stop)
 
     def function(self, combination):
-        from ..loops.sequences import combine_planes
-
         weights = np.ascontiguousarray(combination, np.float64)
         return lambda stat, out: combine_planes(_three_dimensional(stat), self.planes, weights, out)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ..loops.match_counts import COLUMNS, ROW_TILE, accumulate_counts, combine_counts, match_counts, reuse_pairs
 from .basis import Basis
 from .memory import untouched
 from .string_statistics import MatchRuns, PreparedMatches
@@ -78,8 +79,6 @@ class MatchCounts(MatchRuns):
         if not isinstance(cache, RunBlock):
             super().fill(a, b, cache, slots)
             return
-        from ..loops.match_counts import match_counts
-
         self.check_lengths(a, b)
         slots = np.array(slots)
         cache.note(a, b, slots)
@@ -99,8 +98,6 @@ class RunBasis(Basis):
         self.counted.flags.writeable = False
 
     def accumulate(self, stat: RunBlock, slots: Any, weights: Any, out: np.ndarray, start: int, stop: int) -> None:
-        from ..loops.match_counts import COLUMNS, ROW_TILE, accumulate_counts
-
         odd = -len(slots) % COLUMNS
         if odd:
             slots, weights = np.append(slots, np.repeat(slots[:1], odd)), np.append(weights, np.zeros(odd))
@@ -108,8 +105,6 @@ class RunBasis(Basis):
         accumulate_counts(stat.cells, stat.left, stat.right, slots, weights, self.counted, room, out, start, stop)
 
     def function(self, combination):
-        from ..loops.match_counts import combine_counts
-
         weights = self.counted @ combination
 
         def fill(stat: RunBlock, out: np.ndarray) -> None:
@@ -121,8 +116,6 @@ class RunBasis(Basis):
 @functools.cache
 def compile_loops() -> None:
     """Compile what banks run, by working on two sequences."""
-    from ..loops.match_counts import reuse_pairs
-
     statistic, both = MatchCounts(degrees=tuple(range(1, FEWEST_DEGREES + 1))), np.arange(2)
     basis = RunBasis(statistic.degrees, np.ones(FEWEST_DEGREES))
     for number in (np.float32, np.float64):

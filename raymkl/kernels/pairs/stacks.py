@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...data.store import StoreRows
+from ..loops.vectors import add_lines, combine_stack
 
 # Bytes of a store that are in memory at once while columns are added up.
 READ_BYTES = 32 * 2**20
@@ -17,8 +18,6 @@ def add_stored(rows: StoreRows, ids: np.ndarray, matrices: np.ndarray, weights: 
 
     Kernels are symmetric, so a column is read as a row of the store, whose bytes lie together.
     """
-    from ..loops.vectors import add_lines
-
     sums = np.zeros((stop - start) * rows.store.shape[2])
     for part in _portions(len(ids), sums.size * rows.dtype.itemsize):
         values = rows.store.row_segments(ids[part], rows.start + start, rows.start + stop)
@@ -30,8 +29,6 @@ def combine_stored(
     rows: StoreRows, ids: np.ndarray, columns: np.ndarray, matrices: np.ndarray, weights: np.ndarray, out: np.ndarray
 ) -> None:
     """out[i, j] = sum_r weights[r] K[ids[i], columns[j], matrices[r]]; ids, columns : numbers in the store."""
-    from ..loops.vectors import combine_stack
-
     for part in _portions(len(ids), rows.store.shape[1] * rows.store.shape[2] * rows.dtype.itemsize):
         values = rows.store.row_segments(ids[part], 0, rows.store.shape[1])
         combine_stack(values, np.arange(len(values)), columns, matrices, weights, out[part], 0, len(values))

@@ -24,6 +24,8 @@ from typing import Any
 import numpy as np
 
 from ...data.views import is_sparse
+from ..loops import vectors
+from ..loops.vectors import finish_squared_distances, squared_norms, squares_in_place
 from .memory import untouched
 
 # New columns are computed in portions of this size: nothing large is held twice, and what one step makes the next finds in the
@@ -146,8 +148,6 @@ def _as(array: Any, dtype: Any, dense: bool = False) -> Any:
 def _squared_norms(array: Any) -> np.ndarray:
     if is_sparse(array):
         return np.asarray(array.multiply(array).sum(axis=1)).ravel().astype(np.float64)
-    from ..loops.vectors import squared_norms
-
     norms = np.empty(len(array))
     squared_norms(_read_only(array), norms)
     return norms
@@ -233,13 +233,9 @@ class SquaredDistance(_Products):
     def finish(self, products, a, b):
         if a.extra is None:
             return
-        from ..loops.vectors import squares_in_place
-
         squares_in_place(products, a.extra.astype(products.dtype), b.extra.astype(products.dtype))
 
     def write(self, products, a, b, cache, slots, first):
-        from ..loops.vectors import finish_squared_distances
-
         finish_squared_distances(products, a.extra.astype(products.dtype), b.extra.astype(products.dtype), cache, slots, first)
 
     def largest(self, a):
@@ -276,8 +272,6 @@ class _Compiled(Statistic):
     loop = ""
 
     def pairs(self, a, b):
-        from ..loops import vectors
-
         if a.array.shape[1] != b.array.shape[1]:
             raise ValueError(f"rows have {a.array.shape[1]} features on one side and {b.array.shape[1]} on the other")
         out = np.empty((len(a), len(b)), a.array.dtype)

@@ -24,6 +24,7 @@ import numpy as np
 from ...data.alphabet import bits_per_letter, code_table
 from ...data.strings import lengths_of, letters_and_starts
 from ...data.views import view_of
+from ..loops.sequences import count_kmers, invert, kmer_products, match_runs, own_runs, pack_planes, spread_counts
 from .statistics import Statistic, _read_only
 
 # k-mers are coded in 63 bits.
@@ -74,7 +75,7 @@ class MatchRuns(Statistic):
 
     def joined(self, others: Iterable[MatchRuns], one_gate: bool) -> MatchRuns:
         """One statistic for several that differ in their degree. one_gate : whether their kernels have the same gate."""
-        from .match_counts import FEWEST_DEGREES, MatchCounts
+        from .match_counts import FEWEST_DEGREES, MatchCounts  # which is a `MatchRuns`: it cannot be loaded first
 
         degrees = tuple(sorted({degree for other in others for degree in other.degrees}))
         if one_gate and self.shift == 0 and len(degrees) >= FEWEST_DEGREES:
@@ -101,8 +102,6 @@ class MatchRuns(Statistic):
             raise ValueError(f"degree={max(self.degrees)} is larger than the length {lengths[0]} of the sequences in {_where(self.view)}")
 
     def prepare(self, rows, dtype=np.float64, centers=None):
-        from ..loops.sequences import pack_planes
-
         self.check_rows(rows)
         letters, _ = letters_and_starts(rows[self.view])
         n, length = rows[self.view].shape
@@ -123,19 +122,15 @@ class MatchRuns(Statistic):
             )
 
     def fill(self, a, b, cache, slots):
-        from ..loops.sequences import match_runs
-
         self.check_lengths(a, b)
         target = cache[:, None, :] if cache.ndim == 2 else cache
         match_runs(a.planes, b.planes, np.array(self.degrees), self.shift, target, np.array(slots))
         if is_new(match_runs):
-            from .match_counts import compile_loops
+            from .match_counts import compile_loops  # as above
 
             compile_loops()  # who has waited for one kernel need not wait for a bank another time
 
     def diagonal(self, a):
-        from ..loops.sequences import own_runs
-
         out = np.empty((self.depth, len(a)))
         own_runs(a.planes, np.array(self.degrees), self.shift, out)
         return out[0] if self.depth == 1 else out.T
@@ -194,8 +189,6 @@ class PreparedKmers:
     def dense(self) -> np.ndarray:
         """(n, possible k-mers) counts."""
         if self._dense is None:
-            from ..loops.sequences import spread_counts
-
             dense = np.zeros((len(self), self.possible), self.dtype)
             spread_counts(self.indptr, self.codes, self.counts, dense)
             self._dense = dense
@@ -205,8 +198,6 @@ class PreparedKmers:
     def index(self) -> tuple:
         """(vocabulary or None, begins, rows, amounts): the rows that hold each k-mer."""
         if self._index is None:
-            from ..loops.sequences import invert
-
             vocabulary, terms, size = None, self.codes, self.possible
             if size > DIRECT_INDEX:
                 vocabulary, terms = np.unique(self.codes, return_inverse=True)
@@ -231,8 +222,6 @@ class KmerCounts(Statistic):
         return _narrowest(max(rows[self.view].shape[1] - self.k + 1, 0) ** 2, dtype)
 
     def prepare(self, rows, dtype=np.float64, centers=None):
-        from ..loops.sequences import count_kmers
-
         letters, starts = letters_and_starts(rows[self.view])
         indptr = np.empty(len(starts), np.int64)
         codes, counts = np.empty(len(letters), np.int64), np.empty(len(letters), np.int32)
@@ -254,8 +243,6 @@ class KmerCounts(Statistic):
         if b.worth_dense:
             super().fill(a, b, cache, slots)
             return
-        from ..loops.sequences import kmer_products
-
         vocabulary, begins, rows, amounts = b.index
         terms = a.codes
         if vocabulary is not None:

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from ..loops.compiled import accumulate_cubics, accumulate_moments, look_up
 from ..loops.lanes import LANES, TERMS
 from .basis import Basis
 from .spans import span, values_of
@@ -117,8 +118,6 @@ class TableBasis(Basis):
         _read_only(self)
 
     def accumulate(self, stat, slots, weights, out, start, stop):
-        from ..loops.compiled import accumulate_cubics
-
         accumulate_cubics(stat, slots, weights, self.table, 23 - CELL_BITS, self.cells.origin, out, start, stop)
 
     def combined(self, combination):
@@ -148,8 +147,6 @@ class WideTableBasis(Basis):
         _read_only(self)
 
     def accumulate(self, stat, slots, weights, out, start, stop):
-        from ..loops.compiled import accumulate_moments
-
         accumulate_moments(stat, slots, weights, self.table, 52 - WIDE_CELL_BITS, self.cells.origin, out, start, stop)
 
     def function(self, combination):
@@ -200,8 +197,6 @@ def _by_table(table: np.ndarray, bits: int, origin: float) -> Callable[[np.ndarr
     """The function with the coefficients `table` (cells, 2 or 4) of 1, u (, u^2, u^3) in each of 2^bits cells per octave."""
 
     def fill(stat: np.ndarray, out: np.ndarray) -> None:
-        from ..loops.compiled import look_up
-
         look_up(np.ascontiguousarray(stat), table, 52 - bits, origin, out, 0, stat.shape[0])
 
     return fill

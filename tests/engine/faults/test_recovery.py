@@ -184,7 +184,7 @@ def test_two_and_all_shards_at_once(name):
     assert len(disturbed(name, [Fault("advance", middle, (0, 1, 2), worked=True)]).deaths) == 3
 
 
-@pytest.mark.parametrize("method", ["load", "prepare", "open", "add_heads", "resume", "rebuild", "enter"])
+@pytest.mark.parametrize("method", ["load", "prepare", "take_bases", "add_heads", "resume", "rebuild", "enter"])
 @pytest.mark.parametrize("again", [(1,), (0, 1), (0, 2), (2,)], ids=str)
 def test_lost_again_while_it_is_brought_up_to_date(method, again):
     """The new shard itself, and others that nobody thought of, in every step of a recovery."""
@@ -218,7 +218,7 @@ def test_the_same_shard_again_and_again():
     assert len(pool.deaths) >= rounds / 2
 
 
-METHODS = ("moments", "prepare", "open", "diagonals", "load", "add_heads", "advance", "f_of", "apply", "fetch")
+METHODS = ("moments", "prepare", "take_bases", "diagonals", "load", "add_heads", "advance", "f_of", "apply", "fetch")
 METHODS += ("stack_hessian", "stack_change", "enter", "resume", "rebuild")
 FAULTS = st.builds(
     Fault,
@@ -258,7 +258,7 @@ def test_losses_during_a_recovery_count():
 def test_lost_shards_are_counted_once_each():
     """Two at once, and one of them again while they are replaced: three losses."""
     problem, rows, heads, _, _, seen = Calm.of("one head")
-    faults = [Fault("advance", 2, (0, 1)), Fault("open", seen["open"] + 1, (0,))]
+    faults = [Fault("advance", 2, (0, 1)), Fault("take_bases", seen["take_bases"] + 1, (0,))]
     _, pool, coordinator = run(problem, rows, heads, faults, most=3)
     assert coordinator.crew.policy.total == len(pool.deaths) == 3
 

@@ -78,7 +78,7 @@ def test_rows_that_came_last_stay(small_sets):
     coordinator, pool = coordinator_of(X, 1)
     checked = 0
     try:
-        coordinator.open(1)
+        coordinator.begin(1)
         coordinator.add([head_of(Y, C=C)])
         coordinator.round_once()
         solver = coordinator.solvers[0]

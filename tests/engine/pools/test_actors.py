@@ -72,19 +72,19 @@ def test_caches_over_rows_that_were_put_outlive_a_run():
     actor.call("one", "moments")
     actor.call("one", "prepare", {})
     bases = [family.basis(100.0, False, np.float64) for family in actor.shards["one"].problem.families]
-    assert actor.call("one", "open", bases, 10)
+    assert actor.call("one", "take_bases", bases, 10)
     cache = actor.shards["one"].pairs.cache
     actor.call("one", "keep_caches", 7)
     actor.end("one")
     actor.load("two", {None: X}, 0, problem_of(BANK, len(X)))
     actor.call("two", "prepare", {})
-    assert actor.call("two", "open", bases, 10, 7) and actor.shards["two"].pairs.cache is cache
-    assert not actor.call("two", "open", bases, 10, 8)  # unknown: empty ones, and the coordinator hears of it
+    assert actor.call("two", "take_bases", bases, 10, 7) and actor.shards["two"].pairs.cache is cache
+    assert not actor.call("two", "take_bases", bases, 10, 8)  # unknown: empty ones, and the coordinator hears of it
     assert actor.shards["two"].pairs.cache is not cache
     actor.forget([7])
     actor.load("three", {None: X}, 0, problem_of(BANK, len(X)))
     actor.call("three", "prepare", {})
-    assert not actor.call("three", "open", bases, 10, 7)
+    assert not actor.call("three", "take_bases", bases, 10, 7)
 
 
 def test_loading_the_actor_loads_what_a_shard_needs():

@@ -109,7 +109,7 @@ def last_calls(works):
 def test_a_shard_lost_in_every_kind_of_work(name, worked, runs):
     """What a program left with a lost shard (kernel values of its landmarks, sums of a head) is there again when it is needed."""
     works = runs.undisturbed(name)[3]
-    expected = {"soft clusters": "open_clusters", "linear gates": "vector_sums", "kernel gates": "kept_products"}
+    expected = {"soft clusters": "begin_clusters", "linear gates": "vector_sums", "kernel gates": "kept_products"}
     assert expected.get(name, works[0]) in works
     for position, number in enumerate(last_calls(works).values()):
         runs.disturbed(name, [Fault("apply", number, (position % SHARDS,), worked)])

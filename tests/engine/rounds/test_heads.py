@@ -221,7 +221,7 @@ def shard_heads(coordinator):
 
 def test_a_dropped_head_leaves_and_the_others_go_on():
     with Run(shards=2) as coordinator:
-        coordinator.open(3)
+        coordinator.begin(3)
         first, second = coordinator.add([head_of(C=1.0), head_of(C=30.0)])
         coordinator.round_once()
         assert shard_heads(coordinator) == [[first, second]] * 2
@@ -240,7 +240,7 @@ def test_a_dropped_head_leaves_and_the_others_go_on():
 
 def test_a_waiting_head_can_be_dropped():
     with Run() as coordinator:
-        coordinator.open(2)
+        coordinator.begin(2)
         first, second = coordinator.add([head_of(), head_of(C=9.0)])
         coordinator.drop([second])
         while coordinator.busy:
@@ -250,7 +250,7 @@ def test_a_waiting_head_can_be_dropped():
 
 def test_paused_heads_stand_still():
     with Run(shards=2) as coordinator:
-        coordinator.open(2)
+        coordinator.begin(2)
         first, second = coordinator.add([head_of(C=1.0), head_of(C=10.0)])
         coordinator.round_once()
         coordinator.peek.wanted.update([first, second])
@@ -266,7 +266,7 @@ def test_paused_heads_stand_still():
 
 def test_a_head_may_be_paused_from_the_beginning():
     with Run() as coordinator:
-        coordinator.open(2)
+        coordinator.begin(2)
         first, second = coordinator.add([head_of(watch=np.arange(5)), head_of(C=3.0, watch=np.arange(5))])
         coordinator.peek.wanted.update([first, second])
         coordinator.round_once(paused={second})
@@ -280,7 +280,7 @@ def test_a_head_may_be_paused_from_the_beginning():
 def test_peeking_shows_f_of_the_current_point():
     K, watch = gram(BANK, X), np.arange(0, N, 4)[::-1].copy()
     with Run(shards=3) as coordinator:
-        coordinator.open(1)
+        coordinator.begin(1)
         (number,) = coordinator.add([head_of(np.arange(N) % 4 > 0, C=5.0, watch=watch, p=1.05)])
         coordinator.peek.wanted.add(number)
         seen = 0
@@ -304,12 +304,12 @@ def test_peeking_shows_f_of_the_current_point():
 def test_the_shared_square_holds_what_every_head_would_compute(dtype):
     problem = problem_of([*BANK, kernels.Laplacian(gamma=0.2)], dtype=dtype)
     with Run(problem=problem) as coordinator:
-        coordinator.open(2)
+        coordinator.begin(2)
         coordinator.shared.entering(np.arange(N), None)
         arguments = (
             problem,
-            coordinator.shared.bases,
-            coordinator.shared.centers,
+            coordinator.shared.found.bases,
+            coordinator.shared.found.centers,
             coordinator.shared.seen,
             coordinator.threads.for_rows,
             coordinator.crew.ask_owners,
@@ -318,7 +318,7 @@ def test_the_shared_square_holds_what_every_head_would_compute(dtype):
         shared.share(2)
         assert shared.square is not None and own.square is None
         for ids in (np.arange(5, 40), np.array([1, 7, 8, 33, 60, 61]), np.arange(20, 90, 3)):
-            combination, delta = RNG.random(coordinator.shared.coefficients.shape[1]), RNG.normal(size=len(ids))
+            combination, delta = RNG.random(coordinator.shared.found.coefficients.shape[1]), RNG.normal(size=len(ids))
             shared.gather(ids)
             blocks = [blocks.of(0, ids, np.empty((len(ids), len(ids))), coordinator.threads.one) for blocks in (shared, own)]
             one, other = (block.hessian(combination, None, None).copy() for block in blocks)
@@ -329,7 +329,7 @@ def test_the_shared_square_holds_what_every_head_would_compute(dtype):
 
 def test_one_head_needs_no_square_and_large_problems_get_none():
     with Run() as coordinator:
-        coordinator.open(1)
+        coordinator.begin(1)
         coordinator.blocks.share(1)
         assert coordinator.blocks.square is None
         coordinator.blocks.problem.n_rows = 10**6

@@ -140,7 +140,7 @@ def run(faults=(), shards=3):
 def test_shards_lost_before_while_and_after_precision_grows():
     calm, pool, coordinator = run()
     assert calm.converged and coordinator.shared.problem.dtype == np.float64 and pool.seen["set_problem"]
-    methods = ("set_problem", "prepare", "open", "add_heads", "resume", "rebuild", "apply", "advance", "moments")
+    methods = ("set_problem", "prepare", "take_bases", "add_heads", "resume", "rebuild", "apply", "advance", "moments")
     for method in methods:
         for number in sorted({1, max(pool.seen[method] - 1, 1), pool.seen[method]}):
             for worked in (False, True):

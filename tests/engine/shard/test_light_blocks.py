@@ -12,7 +12,7 @@ from raymkl.engine.shard.light_blocks import LightSum, add_columns
 from raymkl.engine.shard.shard import Shard
 from raymkl.kernels import Linear, Polynomial, rbf
 from raymkl.kernels.pairs.families import NO_GATE
-from tests.builders import gated, head_of, opened, problem_of
+from tests.builders import gated, head_of, made_ready, problem_of
 from tests.reference import gram, noisy_problem
 
 X, Y = noisy_problem(60, seed=21)
@@ -32,7 +32,7 @@ def shard_of(dtype, light, heads=1, gate_of_entry=None, threads=1, offset=0.0):
     problem = problem_of(BANK, 60, dtype, light, gate_of_entry, None if gate_of_entry is None else GATES)
     shard = Shard(threads)
     shard.load({None: (X + offset)[FIRST:LAST]}, FIRST, problem)
-    spread = opened(shard, [head_of(Y) for _ in range(heads)])
+    spread = made_ready(shard, [head_of(Y) for _ in range(heads)])
     return shard, spread
 
 

@@ -86,7 +86,7 @@ def test_families_that_are_accurate_as_they_are():
     problem = problem_of(bank, N, np.float64, light=False)
     a, theta = some_point(Y), np.array([0.3, 0.5, 0.7, 0.2])
     with standing_at(problem, X, [head_of(Y)], [(a, theta)], shards=2) as coordinator:
-        accurate = [is_accurate(problem, f.statistic, b) for f, b in zip(problem.families, coordinator.shared.bases, strict=True)]
+        accurate = [is_accurate(problem, f.statistic, b) for f, b in zip(problem.families, coordinator.shared.found.bases, strict=True)]
         assert sorted(accurate) == [False, True, True] and not coordinator.shared.accurate
         ((losses, s, _, _),) = proved(coordinator, [0])
     expected, quadratic, _ = slow(entries(bank, X), head_of(Y), a, theta)
@@ -221,7 +221,7 @@ def test_sums_over_masks(light, data):
         request, slots = coordinator.shared.entering(ids, None)
         rows = coordinator.shared.rows_of(ids)
         found = np.sum(
-            coordinator.crew.ask("apply", mask_sums, request, ids, slots, rows, coordinator.shared.bounds, masks, weights), axis=0
+            coordinator.crew.ask("apply", mask_sums, request, ids, slots, rows, coordinator.shared.found.bounds, masks, weights), axis=0
         )
     K = entries(bank, X)[:, ids]
     expected = np.einsum("hi,ijm,hj->hm", masks, K, weights)

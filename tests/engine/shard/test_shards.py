@@ -14,7 +14,7 @@ from raymkl.kernels import RBF, Custom, Linear, Precomputed, rbf
 from raymkl.kernels.pairs.families import NO_GATE
 from tests import builders
 from tests.builders import MIXED_BANK as BANK
-from tests.builders import gated, opened
+from tests.builders import gated, made_ready
 from tests.reference import apart, dual_optimum, dual_value, gram, noisy_problem
 
 X, Y = noisy_problem(60, seed=11)
@@ -53,7 +53,7 @@ def test_rounds_of_a_shard_equal_naive_sums(gate_of_entry, dtype, make, light):
     first, last = 20, 45
     shard = Shard()
     shard.load(make(X[first:last].astype(dtype)), first, problem)
-    spread = opened(shard, [head_of()])
+    spread = made_ready(shard, [head_of()])
     K = gated(gram(BANK, X), gate_of_entry, GATES)
     theta = np.array([0.3, 0.0, 0.5, 0.2, 0.9])
     intercepts = np.array([-0.4, 0.0, 1.1])
@@ -86,7 +86,7 @@ def test_rounds_of_a_shard_equal_naive_sums(gate_of_entry, dtype, make, light):
 def test_features_of_a_row_travel_once():
     shard = Shard()
     shard.load({None: X}, 0, problem_of(BANK))
-    spread = opened(shard, [head_of()])
+    spread = made_ready(shard, [head_of()])
     nothing = np.empty(0, np.int64)
     seen = []
     for number in (1, 2):

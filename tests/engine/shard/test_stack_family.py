@@ -9,7 +9,6 @@ from raymkl.engine.shard import stack_family
 from raymkl.engine.shard.stack_family import ShardStacks
 from raymkl.engine.shard.threads import RowThreads
 from raymkl.kernels import rbf, write_store
-from raymkl.kernels.loops import vectors as loops_module
 from tests.reference import gram, noisy_problem
 
 N, DEPTH, FIRST, LAST = 50, 4, 12, 40
@@ -79,13 +78,13 @@ class Counted:
     """Counts the rows that a loop over matrices goes through."""
 
     def __init__(self, monkeypatch):
-        self.rows, original = 0, loops_module.accumulate_stack
+        self.rows, original = 0, stack_family.accumulate_stack
 
         def loop(stack, rows, *arguments):
             self.rows += arguments[-1] - arguments[-2]
             original(stack, rows, *arguments)
 
-        monkeypatch.setattr(loops_module, "accumulate_stack", loop)
+        monkeypatch.setattr(stack_family, "accumulate_stack", loop)
 
 
 @pytest.mark.parametrize("factor", [1.0, 0.37])
