@@ -91,6 +91,7 @@ class JointLeader(Leader):
             member.seen.certificate, member.point.intercept = self.certificate, 0.0
 
     def satisfied(self) -> bool:
+        """Whether to ask for a proof: the gap is small enough, and small problems are polished, as those of one head are."""
         if self.certificate.gap > self.head.tol:
             return False
         first = self.members[0]
