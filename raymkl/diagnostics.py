@@ -1,6 +1,6 @@
 """Looking at a set of kernels before or after a fit: alignment, redundancy, spectra, and what bounds say about the norm p.
 
-Everything here works on matrices of at most `max_rows` examples, so it costs seconds whatever the size of the data. Functions take a
+All but `tail_sums` works on matrices of at most `max_rows` examples, so it costs seconds whatever the size of the data. Functions take a
 list of kernels with examples `X`, ready-made matrices `(n, n, M)`, or a fitted model (whose support vectors stand in when X is not given).
 """
 
@@ -16,6 +16,7 @@ from .inspection.bounds import BoundFactor, block_norms, bound_factor, complexit
 from .inspection.centred import cosines, double_centred, label_kernel, matrix_vectors, triangle
 from .inspection.positional import PositionalImportance, positional_importance  # noqa: F401  (the same)
 from .inspection.spectra import Spectra, spectra  # noqa: F401  (the same)
+from .inspection.tails import tail_sums  # noqa: F401  (the same)
 
 # Added to the diagonal of the alignment matrix before it is inverted: copies of a kernel make it singular.
 JITTER = 1e-10

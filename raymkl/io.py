@@ -36,6 +36,7 @@ from .data.packed import Packer, Unpacker, digest, write_table
 from .data.plain_arrow import DAMAGE, open_plain
 from .engine.params import RayParams
 from .kernels import base, formulas, strings
+from .kernels.normalize import TailSum
 from .kernels.pairs.families import NO_GATE
 from .models.expansion import Expansion
 from .models.table_model import Preparation, TableModel
@@ -113,6 +114,8 @@ class _Writer(Packer):
             if NORMS.get(type(value).__name__) is not type(value) or not is_dataclass(value):
                 raise TypeError(f"a model with the norm {value!r} cannot be saved: it is none of raymkl.norms; use pickle or joblib")
             return {"norm": type(value).__name__, "params": {field.name: self(getattr(value, field.name)) for field in fields(value)}}
+        if isinstance(value, TailSum):
+            return {"tail_sum": value.zeta}
         if isinstance(value, RayParams):
             return {"ray_params": {k: self(v) for k, v in vars(value).items()}}
         if sp.issparse(value):
@@ -146,6 +149,8 @@ class _Reader(Unpacker):
             return KERNELS[entry["kernel"]](**{k: self(v) for k, v in entry["params"].items()})
         if "norm" in entry:
             return NORMS[entry["norm"]](**{k: self(v) for k, v in entry["params"].items()})
+        if "tail_sum" in entry:
+            return TailSum(entry["tail_sum"])
         if "ray_params" in entry:
             return RayParams(**{k: self(v) for k, v in entry["ray_params"].items()})
         if "tuple" in entry:

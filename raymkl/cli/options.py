@@ -135,7 +135,7 @@ fit_options = stacked(
         help="What an error costs; logistic gives probabilities.",
     ),
     click.option("--tol", type=float, default=1e-3, show_default=True, help="Relative duality gap to reach."),
-    click.option("--normalize", help="Of the kernels: none, multiplicative, spherical or trace.  [default: multiplicative]"),
+    click.option("--normalize", help="Of the kernels: none, multiplicative, spherical, trace or tail.  [default: multiplicative]"),
     click.option("--engine", type=click.Choice(["auto", "local", "ray"]), default="auto", show_default=True, help="Where to train."),
     click.option("--shards", type=click.IntRange(min=1), help="Shards to split the rows into.  [default: as many as CPUs]"),
     click.option("--address", help="Ray cluster: auto, head:6379, or local for a new one on this machine; implies --engine ray."),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..kernels.normalize import scales
+from ..kernels.normalize import scales, tail_of, zeta_of
 from ..kernels.pairs.statistics import Matrices
 from ..optim.norms import power_norm
 from .centred import Sample, sampled, unwrapped
@@ -189,11 +189,15 @@ def mean_diagonals(sample: Sample) -> np.ndarray:
     """(M,) tr K_m / n of the kernels as they are normalised."""
     from ..models.diagonals import diagonals
 
-    if sample.normalize == "multiplicative":
+    if sample.normalize == "multiplicative" or zeta_of(sample.normalize) is not None:
         means = np.empty(len(sample.bank))
         for m, matrix in sample.matrices():
-            trace = np.trace(matrix)
-            means[m] = trace / len(matrix) * scales("multiplicative", np.array([trace]), np.array([matrix.sum()]), len(matrix))[0]
+            trace, n = np.trace(matrix), len(matrix)
+            if sample.normalize == "multiplicative":
+                means[m] = trace / n * scales("multiplicative", np.array([trace]), np.array([matrix.sum()]), n)[0]
+                continue
+            tail = tail_of(matrix, min(zeta_of(sample.normalize), n - 1))
+            means[m] = trace / (tail * sample.n) if tail > 0 else 0.0  # the tail of all rows is that of the sample, times n / r
         return means
     found = np.empty((len(sample.bank), sample.n))
     vectors = [m for m, kernel in enumerate(sample.bank) if not isinstance(kernel.statistic(), Matrices)]

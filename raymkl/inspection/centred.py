@@ -52,7 +52,7 @@ def sampled(kernels: Any, X: Any, max_rows: int, random_state: int | None, only:
     """
     if not (isinstance(max_rows, Integral) and max_rows >= 2):
         raise ValueError(f"max_rows must be a whole number >= 2, got {max_rows!r}")
-    bank, rows, normalize = _resolve(kernels, X)
+    bank, rows, normalize = resolve(kernels, X)
     if only is not None:
         only = np.atleast_1d(np.asarray(only, int))
         if len(only) == 0 or only.min() < 0 or only.max() >= len(bank):
@@ -96,7 +96,7 @@ def unwrapped(model: Any, X: Any) -> tuple[Any, Any]:
     return model.model, None if X is None else model.preparation.transform(X)
 
 
-def _resolve(kernels: Any, X: Any) -> tuple[list, dict, str | None]:
+def resolve(kernels: Any, X: Any) -> tuple[list, dict, str | None]:
     """Kernels, rows by view key, and how a fitted model normalises them."""
     from ..kernels.base import Kernel
     from ..kernels.formulas import Precomputed
@@ -137,8 +137,8 @@ def _resolve_model(model: Any, X: Any) -> tuple[list, dict, str | None]:
             raise ValueError("X is needed: a model over ready-made matrices does not hold them; pass a stack (n, n, M)")
         return model.kernels_, model.expansion_.support_rows, normalize
     if isinstance(model.kernels, str):
-        return *_resolve("precomputed", X)[:2], normalize
-    return *_resolve(model.kernels_, X)[:2], normalize
+        return *resolve("precomputed", X)[:2], normalize
+    return *resolve(model.kernels_, X)[:2], normalize
 
 
 def _choose(n: int, most: int, random_state: int | None) -> np.ndarray:

@@ -68,8 +68,9 @@ def spectra(kernels: Any, X: Any = None, *, only: Any = None, max_rows: int = 10
     n = len(sample.chosen)
     values = np.empty((len(sample.bank), n))
     for m, matrix in sample.matrices():
-        factor = scales(sample.normalize, np.array([np.trace(matrix)]), np.array([matrix.sum()]), n)[0]
-        values[m] = np.maximum(np.linalg.eigvalsh((matrix + matrix.T) / 2)[::-1], 0.0) * (factor / n)
+        found = np.maximum(np.linalg.eigvalsh((matrix + matrix.T) / 2)[::-1], 0.0)
+        factor = scales(sample.normalize, np.array([np.trace(matrix)]), np.array([matrix.sum()]), n, found[None])[0]
+        values[m] = found * (factor / n)
     return Spectra(values, np.array([fitted_decay(row) for row in values]), kernel_names(sample.bank))
 
 

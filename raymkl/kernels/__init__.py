@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` below is what 
     from .formulas import Precomputed as Precomputed
     from .formulas import rbf as rbf
     from .formulas import stored as stored
+    from .normalize import TailSum as TailSum
     from .store_writer import write_store as write_store
     from .strings import Spectrum as Spectrum
     from .strings import WeightedDegree as WeightedDegree
@@ -41,6 +42,7 @@ _HOMES = {
     "Scaled": "base",
     "Spectrum": "strings",
     "Sum": "base",
+    "TailSum": "normalize",
     "WeightedDegree": "strings",
     "rbf": "formulas",
     "stored": "formulas",

@@ -24,13 +24,14 @@ from ..engine.session import SessionRows, check_engine
 from ..kernels.base import Kernel, Scaled
 from ..kernels.defaults import SCALE_DEPENDENT, beyond_float32, default_bank, scales_apart
 from ..kernels.formulas import Linear, Precomputed
-from ..kernels.normalize import KINDS
+from ..kernels.normalize import KINDS, TailSum
 from ..kernels.pairs.families import NO_GATE, cell_dtypes, group
 from ..kernels.pairs.statistics import InnerProduct, SquaredDistance
 from ..optim.norms import LpNorm, Norm
 from . import reading, sources
 from .diagonals import largest_diagonal, row_gates, spherical_gates
 from .expansion import Expansion
+from .tails import set_tails
 
 SOLVERS = ("chunking", "wrapper")
 THETA_STEPS = ("auto", "analytic", "cutting_plane")
@@ -88,7 +89,7 @@ class BaseMKL:
             ("dtype", DTYPES),
         ):
             value = getattr(self, name)
-            if not any(value is option or value == option for option in known):
+            if not any(value is option or value == option for option in known) and not (name == "normalize" and isinstance(value, TailSum)):
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}; got {value!r}")
         check_engine(self.engine)
         norm = self._norm_of()
@@ -213,6 +214,7 @@ class BaseMKL:
             head.norm.check(len(kernels))
         for key in dict.fromkeys(kernel.statistic().view for kernel in kernels if reading.is_matrix(kernel)):
             reading.check_kernel_stack(rows[key], "X" if key is None else f"view {view_of(key)!r} of X")
+        self._set_tails(rows, kernels, heads)
         n = next(iter(rows.values())).shape[0]
         gates, gate_of_entry = self._spherical_gates(rows, kernels) if gating is None else gating
         values = n * n * len(kernels)
@@ -242,6 +244,13 @@ class BaseMKL:
         )
         problem.cells = cell_dtypes(families, rows, problem.dtype_of)
         return problem, rows, gate_of_entry
+
+    def _set_tails(self, rows: dict, kernels: list[Kernel], heads: list[Head]) -> None:
+        """Give heads the factors of normalize="tail", and keep the tail sums; those of an earlier fit are forgotten."""
+        vars(self).pop("tail_sums_", None)
+        tails = set_tails(heads, kernels, rows, self.engine, self.ray_params)
+        if tails is not None:
+            self.tail_sums_ = tails
 
     def _start(self, n: int, n_kernels: int) -> tuple[np.ndarray, np.ndarray] | None:
         """Solution of the last fit, of one head, to continue from, if it fits."""

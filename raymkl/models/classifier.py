@@ -49,8 +49,9 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     theta_step : {"auto", "analytic", "cutting_plane"}
         How the weights move. "auto" takes what is quickest: the analytic step, and at p = 1 (and p so near that few kernels keep a
         weight that matters) the method of multipliers, which ends with weights that are exactly zero. Cutting planes take p in [1, 2].
-    normalize : {None, "multiplicative", "spherical", "trace"}
-        Normalisation of the kernels, learned from the training rows and remembered.
+    normalize : {None, "multiplicative", "spherical", "trace", "tail"} or `kernels.TailSum`
+        Normalisation of the kernels, learned from the training rows and remembered. "tail" divides by what the two largest eigenvalues
+        leave of the trace (`kernels.TailSum(zeta)` for another number of them).
     tol : float > 0
         Relative duality gap (primal - dual) / |primal| to reach.
     class_weight : dict, "balanced" or None
@@ -95,6 +96,7 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     n_iter_ : int, rounds. converged_ : bool. history_ : list of dicts, one per round and class; their "precision" says whether primal, dual
         and gap are "proved" (of the formulas) or those of the rounds ("float32", "float64").
     shard_failures_ : int, shards that were lost and replaced. resumed_from_ : round of the checkpoint that the fit began with, or None.
+    tail_sums_ : (M,) what the kernels were divided by, with normalize="tail" or a `kernels.TailSum`.
     kernels_ : the kernels that were learned over. engine_used_ : "local" or "ray".
     expansion_ : `raymkl.models.expansion.Expansion`, the sum over support vectors that predictions are made of.
 

@@ -18,7 +18,9 @@ from sklearn.model_selection import check_cv
 
 from ..data.views import n_rows, subset
 from ..kernels.base import Kernel
+from ..kernels.normalize import TailSum
 from ..models.base import BaseMKL
+from ..models.tails import set_tails
 from ..optim.norms import Norm
 from .checkpoints import redirected
 
@@ -62,7 +64,7 @@ def are_masks(splits: list[tuple[np.ndarray, np.ndarray]]) -> bool:
 
 def key_of(value: Any) -> Hashable:
     """Something to tell values of a parameter apart; what is neither plain, a kernel nor a collection is told apart as an object."""
-    if isinstance(value, str | bool | type(None) | Kernel | Norm):
+    if isinstance(value, str | bool | type(None) | Kernel | Norm | TailSum):
         return value
     if isinstance(value, Real):
         return float(value)
@@ -137,6 +139,7 @@ class Folds:
         if self.sample_weight is not None and self.sample_weight.shape != (n,):
             raise ValueError(f"sample_weight must have one number for each of the {n} rows, got shape {self.sample_weight.shape}")
         self.tests: dict[tuple, tuple] = {}
+        self.tails: dict = {}  # tail sums of the kernels over the training rows of folds
 
     def heads(self, setting: dict, fold: int, path: tuple[float, ...], watch_all: bool = False) -> tuple[list, Any]:
         """Heads of one fold with a setting (without C) and a path over C, and the maker of what is to be scored."""
@@ -145,6 +148,7 @@ class Folds:
         estimator._norm_of(len(self.kernels))
         train, test = self.splits[fold]
         heads, held_out = estimator._fold(self.y, self.sample_weight, train)
+        set_tails(heads, self.kernels, self.rows, estimator.engine, estimator.ray_params, self.tails)
         for head in heads:
             head.path = path
             head.watch = np.arange(len(self.y)) if watch_all else np.asarray(test, np.int64)

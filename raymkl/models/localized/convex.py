@@ -101,6 +101,8 @@ class ClusteredMixin:
         self._gate_layout, gate_of_entry = self._layout(gate_of_kernel, n_kernels)
         # The gates follow from the clusters, which training finds.
         problem, working, _ = self._describe(rows, kernels * self.n_clusters, heads, (None, gate_of_entry))
+        if hasattr(self, "tail_sums_"):
+            self.tail_sums_ = self.tail_sums_[:n_kernels]  # entries of all clusters have the same kernels
         kernel = self._clustering_kernel(self._is_spherical(gate_of_entry))
         one = self.n_clusters == 1
         hard = isinstance(self.evenness, str) or (not one and self.evenness <= 1.0 / self.n_clusters)

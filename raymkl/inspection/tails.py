@@ -1,0 +1,46 @@
+"""Tail sums of kernel matrices: what their largest eigenvalues leave of the trace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..kernels.normalize import check_zeta
+from ..models.tails import tail_sums as tails_of
+from .centred import resolve
+
+
+def tail_sums(kernels: Any, X: Any = None, *, zeta: int = 2) -> np.ndarray:
+    """Tail sum of every kernel: the trace of its matrix less its largest eigenvalues.
+
+        tail_m = trace(K_m) - sum_{j <= zeta} lambda_mj = sum_{j > zeta} lambda_mj
+
+    The quantity that local Rademacher complexities of multi-class learning depend on: `normalize="tail"` divides by it (Conv-MKL) and
+    `kernel_costs="tail"` makes it the price of a kernel (SMSD-MKL). All rows count: up to 2,500 the eigenvalues are exact, beyond they are
+    found by block iteration over parts of the matrices, within three per cent.
+
+    Parameters
+    ----------
+    kernels : list of M kernels, "precomputed", a stack (n, n, M), or a fitted model, whose kernels are taken as they are.
+    X : examples in any container; (n, n, M) with "precomputed" kernels. May be left out for a stack, and for a fitted model with features,
+        where the support vectors are used.
+    zeta : whole number, 0 <= zeta < n
+        How many of the largest eigenvalues are left out.
+
+    Returns
+    -------
+    tails : (M,)
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from raymkl import diagnostics, kernels
+    >>> X, _ = load_iris(return_X_y=True)
+    >>> diagnostics.tail_sums(kernels.rbf([0.01, 1.0]), X).round(2).tolist()
+    [0.99, 52.46]
+    """
+    check_zeta(zeta)
+    bank, rows, _ = resolve(kernels, X)
+    n = next(iter(rows.values())).shape[0]
+    return tails_of(rows, bank, np.ones(n, bool), int(zeta), "local", needed=False)

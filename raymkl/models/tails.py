@@ -1,0 +1,113 @@
+"""Tail sums of kernels over the rows of a fit, by which normalize="tail" divides and which kernel_costs="tail" takes for prices.
+
+    tail_m = trace(K_m) - (its zeta largest eigenvalues),     K_m over the training rows of positive weight
+
+Up to `EXACT_ROWS` rows by the eigenvalues of one matrix after the other, in this process; beyond, over the shards of the engine
+(`engine.programs.tail_sums`), within three per cent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..data.rows import from_block
+from ..engine import Head, Problem, RayParams
+from ..engine.programs.tail_sums import TailSums
+from ..engine.run import train
+from ..kernels.base import Kernel
+from ..kernels.matrices import kernel_matrices
+from ..kernels.normalize import check_tails, check_zeta, tail_of, zeta_of
+from ..kernels.pairs.families import group
+
+# Rows up to which one matrix at a time is held here.
+EXACT_ROWS = 2_500
+
+
+def tail_sums(
+    rows: dict,
+    kernels: Sequence[Kernel],
+    used: np.ndarray,
+    zeta: int,
+    engine: Any = "local",
+    ray_params: RayParams | None = None,
+    needed: bool = True,
+) -> np.ndarray:
+    """Tail sums of every kernel.
+
+    Parameters
+    ----------
+    rows : dict from view key to array, as estimators read them.
+    kernels : list of M kernels. A kernel that occurs several times is looked at once.
+    used : (n,) bool, rows that count, or (H, n) for several sets of them.
+    zeta : eigenvalues to leave out, below the number of rows that count.
+    engine, ray_params : where it is computed beyond `EXACT_ROWS` rows.
+    needed : whether a kernel without a tail is an error, "kernel 1 ...", because it is to be divided by it.
+
+    Returns
+    -------
+    tails : (M,), or (H, M), none negative.
+    """
+    masks = np.atleast_2d(np.asarray(used, bool))
+    check_zeta(zeta, int(masks.sum(axis=1).min()))
+    distinct = {id(kernel): kernel for kernel in kernels}
+    bank = list(distinct.values())
+    n, most = masks.shape[1], int(masks.sum(axis=1).max())
+    lazy = any(getattr(array, "in_source", False) for array in rows.values())
+    if most <= EXACT_ROWS and not (lazy and n > 4 * EXACT_ROWS):
+        tails, traces = _exact(from_block(dict(rows), list(rows)), bank, masks, zeta)
+    else:
+        problem = Problem(views=list(rows), families=group(bank, join=True), n_rows=n, n_entries=len(bank), dtype=np.float64)
+        # There is nothing in it worth a checkpoint.
+        params = None if ray_params is None else replace(ray_params, checkpoint_dir=None)
+        tails, traces = train(rows, problem, TailSums(bank, masks, zeta), engine, params).results
+    place = {key: position for position, key in enumerate(distinct)}
+    which = [place[id(kernel)] for kernel in kernels]
+    tails = np.maximum(tails, 0.0)
+    for h in range(len(masks) if needed else 0):
+        check_tails(tails[h, which], traces[h, which])
+    return tails[0, which] if np.ndim(used) == 1 else tails[:, which]
+
+
+def _exact(rows: dict, kernels: list[Kernel], masks: np.ndarray, zeta: int) -> tuple[np.ndarray, np.ndarray]:
+    """Tail sums and traces, both (H, M), by the eigenvalues of one matrix at a time."""
+    tails, traces = np.empty((len(masks), len(kernels))), np.empty((len(masks), len(kernels)))
+    every = np.flatnonzero(masks.any(axis=0))
+    # One set of rows at a time where all of them together would make too large a matrix.
+    together = [every] if len(every) <= EXACT_ROWS else [np.flatnonzero(mask) for mask in masks]
+    for chosen in together:
+        for m, matrix in kernel_matrices(kernels, rows, chosen):
+            matrix = (matrix + matrix.T) / 2
+            for h, mask in enumerate(masks):
+                if len(together) > 1 and not np.array_equal(np.flatnonzero(mask), chosen):
+                    continue
+                part = matrix if mask[chosen].all() else matrix[np.ix_(mask[chosen], mask[chosen])]
+                tails[h, m], traces[h, m] = tail_of(part, zeta), np.trace(part)
+    return tails, traces
+
+
+def set_tails(
+    heads: list[Head], kernels: list[Kernel], rows: dict, engine: Any, ray_params: RayParams | None, known: dict | None = None
+) -> np.ndarray | None:
+    """Give heads that are normalised by tail sums the factors of their entries, 1 / tail over their own rows of positive weight.
+
+    kernels : of every entry. known : tail sums that were found before over these rows, which are not computed again; new ones are added.
+    Returns the tail sums (E,) of the first head, or None where it has none.
+    """
+    known = {} if known is None else known
+    missing: dict[int, dict[bytes, np.ndarray]] = {}
+    for head in heads:
+        zeta, mask = zeta_of(head.normalize), head.bounds > 0
+        if zeta is not None and head.normalisation is None and (zeta, mask.tobytes()) not in known:
+            missing.setdefault(zeta, {})[mask.tobytes()] = mask
+    for zeta, masks in missing.items():
+        found = tail_sums(rows, kernels, np.stack(list(masks.values())), zeta, engine, ray_params)
+        known.update({(zeta, key): tails for key, tails in zip(masks, found, strict=True)})
+    for head in heads:
+        zeta = zeta_of(head.normalize)
+        if zeta is not None and head.normalisation is None:
+            head.normalisation = 1.0 / known[zeta, (head.bounds > 0).tobytes()]
+    return None if zeta_of(heads[0].normalize) is None else 1.0 / heads[0].normalisation
