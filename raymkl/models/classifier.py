@@ -79,6 +79,13 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         With the last two (nearly) every row is a support vector.
     norm : a norm of `raymkl.norms`, or None
         In place of the block norm p, which is then ignored: groups of kernels, kernels that go together, mixtures.
+    beta : float >= 0
+        Prices of the kernels: the objective has another sum_m rho_m ||w_m|| with rho_m = beta * sum_i C_i * r_m, so that a kernel that is
+        not worth its price has weight zero, exactly. Needs 1 < p < inf. More than two classes pay in each of their problems (once, if they
+        share their weights).
+    kernel_costs : None, "tail" or (M,) numbers >= 0
+        r_m of the prices: all 1, the tail sum of the kernel as it was given (its trace less two eigenvalues) over the number of rows that
+        count, or these numbers.
 
     Attributes
     ----------
@@ -131,6 +138,8 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         verbose: int = 0,
         loss: str = "hinge",
         norm: Norm | None = None,
+        beta: float = 0.0,
+        kernel_costs: Any = None,
     ):
         self.kernels = kernels
         self.C = C
@@ -151,6 +160,8 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         self.verbose = verbose
         self.loss = loss
         self.norm = norm
+        self.beta = beta
+        self.kernel_costs = kernel_costs
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -198,7 +209,9 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         ]
 
     _can_fold = True
-    _head_params = frozenset({"C", "p", "norm", "loss", "solver", "theta_step", "tol", "class_weight", "shared_weights", "max_iter"})
+    _head_params = frozenset(
+        {"C", "p", "norm", "loss", "solver", "theta_step", "tol", "class_weight", "shared_weights", "max_iter", "beta", "kernel_costs"}
+    )
 
     def _fold(self, y: np.ndarray, sample_weight: np.ndarray | None, train: np.ndarray) -> tuple[list[Head], Any]:
         """Heads of one fold at C = 1 (other rows are masked), and what turns their decision values into an estimator to score."""
@@ -241,12 +254,11 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         weights = np.atleast_2d(self.kernel_weights_)
         if self.expansion_.n_train != n or weights.shape[1] != n_kernels:
             return []
-        norm = self._norm_of(n_kernels)
         starts, weights = [], np.broadcast_to(weights, (len(self.dual_coef_), n_kernels))  # shared ones belong to every head
         for coefficients, theta in zip(self.dual_coef_, weights, strict=True):
             a = np.zeros(n)
             a[self.support_] = coefficients
-            starts.append((a, norm.project(theta)))
+            starts.append((a, self._feasible(theta)))
         return starts
 
     def decision_function(self, X: Any) -> np.ndarray:
