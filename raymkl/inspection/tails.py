@@ -38,7 +38,7 @@ def tail_sums(kernels: Any, X: Any = None, *, zeta: int = 2) -> np.ndarray:
     >>> from raymkl import diagnostics, kernels
     >>> X, _ = load_iris(return_X_y=True)
     >>> diagnostics.tail_sums(kernels.rbf([0.01, 1.0]), X).round(2).tolist()
-    [0.99, 52.46]
+    [1.28, 84.77]
     """
     check_zeta(zeta)
     bank, rows, _ = resolve(kernels, X)

@@ -31,7 +31,7 @@ from ..optim.norms import LpNorm, Norm
 from . import reading, sources
 from .diagonals import largest_diagonal, row_gates, spherical_gates
 from .expansion import Expansion
-from .tails import set_tails
+from .tails import check_prices, set_prices, set_tails
 
 SOLVERS = ("chunking", "wrapper")
 THETA_STEPS = ("auto", "analytic", "cutting_plane")
@@ -96,10 +96,16 @@ class BaseMKL:
         if self.theta_step == "cutting_plane" and not norm.has_cutting_planes:
             given = f"p={self.p!r}" if getattr(self, "norm", None) is None else f"norm={norm!r}"
             raise ValueError(f'theta_step="cutting_plane" needs p in [1, 2], got {given}; use theta_step="auto"')
+        check_prices(*self._prices, self.p, getattr(self, "norm", None), self.theta_step)
         if not isinstance(getattr(self, "shared_weights", False), bool | np.bool_):
             raise ValueError(f"shared_weights must be True or False, got {self.shared_weights!r}")
         if self.ray_params is not None and not isinstance(self.ray_params, RayParams):
             raise TypeError(f"ray_params must be a raymkl.RayParams or None, got {type(self.ray_params).__name__}")
+
+    @property
+    def _prices(self) -> tuple[Any, Any]:
+        """beta and kernel_costs, of estimators that have them."""
+        return getattr(self, "beta", 0.0), getattr(self, "kernel_costs", None)
 
     def _norm_of(self, n_kernels: int | None = None) -> Norm:
         """The norm over the kernels: `norm`, or the block norm `p`. n_kernels : to check that it is one over so many."""
@@ -203,18 +209,24 @@ class BaseMKL:
     # -- training -----------------------------------------------------------------------------------------------------
 
     def _describe(
-        self, rows: dict, kernels: list[Kernel], heads: list[Head], gating: tuple[np.ndarray | None, list[int] | None] | None = None
+        self,
+        rows: dict,
+        kernels: list[Kernel],
+        heads: list[Head],
+        gating: tuple[np.ndarray | None, list[int] | None] | None = None,
+        constants: bool = True,
     ) -> tuple[Problem, dict, list[int] | None]:
         """The problem for the engine, its rows in the dtype to work in, and the gate of every entry.
 
         kernels : of every entry. gating : gates (n, J), or None if they are yet to be learned, and the gate of every entry; by default
-        those of normalize="spherical".
+        those of normalize="spherical". constants : whether heads are yet to be given theirs.
         """
-        for head in heads:
-            head.norm.check(len(kernels))
         for key in dict.fromkeys(kernel.statistic().view for kernel in kernels if reading.is_matrix(kernel)):
             reading.check_kernel_stack(rows[key], "X" if key is None else f"view {view_of(key)!r} of X")
-        self._set_tails(rows, kernels, heads)
+        if constants:
+            self._set_constants(rows, kernels, heads)
+        for head in heads:
+            head.norm.check(len(kernels))
         n = next(iter(rows.values())).shape[0]
         gates, gate_of_entry = self._spherical_gates(rows, kernels) if gating is None else gating
         values = n * n * len(kernels)
@@ -245,10 +257,16 @@ class BaseMKL:
         problem.cells = cell_dtypes(families, rows, problem.dtype_of)
         return problem, rows, gate_of_entry
 
-    def _set_tails(self, rows: dict, kernels: list[Kernel], heads: list[Head]) -> None:
-        """Give heads the factors of normalize="tail", and keep the tail sums; those of an earlier fit are forgotten."""
+    def _set_constants(self, rows: dict, kernels: list[Kernel], heads: list[Head], known: dict | None = None) -> None:
+        """Give heads what is learned of their rows before training: factors of normalize="tail", and prices.
+
+        known : tail sums that need not be found again. Those of an earlier fit are forgotten.
+        """
         vars(self).pop("tail_sums_", None)
-        tails = set_tails(heads, kernels, rows, self.engine, self.ray_params)
+        known = {} if known is None else known
+        where = self.engine, self.ray_params
+        set_prices(heads, kernels, rows, *self._prices, self.p, *where, known)
+        tails = set_tails(heads, kernels, rows, *where, known)
         if tails is not None:
             self.tail_sums_ = tails
 
@@ -258,7 +276,11 @@ class BaseMKL:
             return None
         a = np.zeros(n)
         a[self.support_] = self.dual_coef_[0]
-        return a, self._norm_of(n_kernels).project(self.kernel_weights_)
+        return a, self._feasible(self.kernel_weights_)
+
+    def _feasible(self, theta: np.ndarray) -> np.ndarray:
+        """Weights (M,) to begin with; those of kernels with prices are in no ball."""
+        return np.maximum(theta, 0.0) if self._prices[0] else self._norm_of(len(theta)).project(theta)
 
     def _train(self, rows: dict, kernels: list[Kernel], heads: list[Head]) -> None:
         """Hand the problem to the engine and keep what it learned."""

@@ -84,6 +84,13 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         the best wrong one, max_k([k != y] + f_k - f_y). The joint problem has one set of weights, one certificate and no intercept.
     norm : a norm of `raymkl.norms`, or None
         In place of the block norm p, which is then ignored: groups of kernels, kernels that go together, mixtures.
+    beta : float >= 0
+        Prices of the kernels: the objective has another sum_m rho_m ||w_m|| with rho_m = beta * sum_i C_i * r_m, so that a kernel that is
+        not worth its price has weight zero, exactly. Needs 1 < p < inf. More than two classes pay in each of their problems (once, if they
+        share their weights).
+    kernel_costs : None, "tail" or (M,) numbers >= 0
+        r_m of the prices: all 1, the tail sum of the kernel as it was given (its trace less two eigenvalues) over the number of rows that
+        count, or these numbers.
 
     Attributes
     ----------
@@ -137,6 +144,8 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         loss: str = "hinge",
         norm: Norm | None = None,
         multi_class: str = "ovr",
+        beta: float = 0.0,
+        kernel_costs: Any = None,
     ):
         self.kernels = kernels
         self.C = C
@@ -158,6 +167,8 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         self.loss = loss
         self.norm = norm
         self.multi_class = multi_class
+        self.beta = beta
+        self.kernel_costs = kernel_costs
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -220,6 +231,7 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     _can_fold = True
     _head_params = frozenset(
         {"C", "p", "norm", "loss", "solver", "theta_step", "tol", "class_weight", "shared_weights", "multi_class", "max_iter"}
+        | {"beta", "kernel_costs"}
     )
 
     def _fold(self, y: np.ndarray, sample_weight: np.ndarray | None, train: np.ndarray) -> tuple[list[Head], Any]:
@@ -263,12 +275,11 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         weights = np.atleast_2d(self.kernel_weights_)
         if self.expansion_.n_train != n or weights.shape[1] != n_kernels:
             return []
-        norm = self._norm_of(n_kernels)
         starts, weights = [], np.broadcast_to(weights, (len(self.dual_coef_), n_kernels))  # shared ones belong to every head
         for coefficients, theta in zip(self.dual_coef_, weights, strict=True):
             a = np.zeros(n)
             a[self.support_] = coefficients
-            starts.append((a, norm.project(theta)))
+            starts.append((a, self._feasible(theta)))
         return starts
 
     def decision_function(self, X: Any) -> np.ndarray:

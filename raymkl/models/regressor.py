@@ -32,7 +32,8 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
         Weight of the loss; C_i = C * sample_weight_i.
     epsilon : float >= 0
         Errors up to this size cost nothing, with the losses that have a tube; in the units of y.
-    p, solver, theta_step, normalize, tol, engine, ray_params, max_iter, warm_start, dtype, exact, random_state, verbose, norm
+    p, solver, theta_step, normalize, tol, engine, ray_params, max_iter, warm_start, dtype, exact, random_state, verbose, norm, beta,
+    kernel_costs
         As for `MKLClassifier`.
     loss : {"epsilon_insensitive", "squared", "squared_epsilon_insensitive", "huber", "quantile"}
         With r = y - f: max(0, |r| - epsilon), r^2 / 2, max(0, |r| - epsilon)^2 / 2, r^2 / 2 that goes on linearly beyond delta, or
@@ -82,6 +83,8 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
         delta: float = 1.0,
         quantile: float = 0.5,
         norm: Norm | None = None,
+        beta: float = 0.0,
+        kernel_costs: Any = None,
     ):
         self.kernels = kernels
         self.C = C
@@ -103,6 +106,8 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
         self.delta = delta
         self.quantile = quantile
         self.norm = norm
+        self.beta = beta
+        self.kernel_costs = kernel_costs
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -155,7 +160,9 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
         )
 
     _can_fold = True
-    _head_params = frozenset({"C", "p", "norm", "loss", "epsilon", "delta", "quantile", "solver", "theta_step", "tol", "max_iter"})
+    _head_params = frozenset(
+        {"C", "p", "norm", "loss", "epsilon", "delta", "quantile", "solver", "theta_step", "tol", "max_iter", "beta", "kernel_costs"}
+    )
 
     def _fold(self, y: np.ndarray, sample_weight: np.ndarray | None, train: np.ndarray) -> tuple[list[Head], Any]:
         """Head of one fold at C = 1 (other rows are masked), and what turns its decision values into an estimator to score."""

@@ -1,6 +1,7 @@
-"""Tail sums of kernels over the rows of a fit, by which normalize="tail" divides and which kernel_costs="tail" takes for prices.
+"""Tail sums of kernels over the rows of a fit, by which normalize="tail" divides, and prices of kernels, which may be made of them.
 
     tail_m = trace(K_m) - (its zeta largest eigenvalues),     K_m over the training rows of positive weight
+    rho_m = beta * sum_i C_i * r_m,                           r_m = 1, tail_m / n or a number of the user's
 
 Up to `EXACT_ROWS` rows by the eigenvalues of one matrix after the other, in this process; beyond, over the shards of the engine
 (`engine.programs.tail_sums`), within three per cent.
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -22,9 +24,12 @@ from ..kernels.base import Kernel
 from ..kernels.matrices import kernel_matrices
 from ..kernels.normalize import check_tails, check_zeta, tail_of, zeta_of
 from ..kernels.pairs.families import group
+from ..optim.norms import PricedNorm
 
 # Rows up to which one matrix at a time is held here.
 EXACT_ROWS = 2_500
+# Eigenvalues that the tail sums of prices leave out.
+ZETA = 2
 
 
 def tail_sums(
@@ -111,3 +116,74 @@ def set_tails(
         if zeta is not None and head.normalisation is None:
             head.normalisation = 1.0 / known[zeta, (head.bounds > 0).tobytes()]
     return None if zeta_of(heads[0].normalize) is None else 1.0 / heads[0].normalisation
+
+
+# -- prices -----------------------------------------------------------------------------------------------------------
+
+
+def check_prices(beta: Any, kernel_costs: Any, p: float, norm: Any, theta_step: str) -> None:
+    """Raise ValueError, which names the argument, unless prices can be made of it; p, norm, theta_step : as estimators have them."""
+    number = isinstance(beta, Real) and not isinstance(beta, bool | np.bool_)
+    if not number or not np.isfinite(beta) or beta < 0:
+        raise ValueError(f"beta must be a finite number >= 0, got {beta!r}")
+    costs_of(kernel_costs)
+    if beta == 0:
+        return
+    if norm is not None:
+        raise ValueError(f"beta={beta!r} puts prices on top of the block norm p and needs norm=None, got norm={norm!r}")
+    if not 1 < p < np.inf:
+        raise ValueError(f"beta={beta!r} needs p in (1, inf), got p={p!r}; with p = 1 few kernels are selected without prices")
+    if theta_step == "cutting_plane":
+        raise ValueError(f'theta_step="cutting_plane" knows no prices, got beta={beta!r}; use theta_step="auto"')
+
+
+def costs_of(kernel_costs: Any, n_kernels: int | None = None) -> np.ndarray | str | None:
+    """kernel_costs as None, "tail" or an array (M,); ValueError for anything else, or for another number of them than kernels."""
+    what = 'kernel_costs must be None, "tail", or one finite number >= 0 per kernel'
+    if kernel_costs is None or (isinstance(kernel_costs, str) and kernel_costs == "tail"):
+        return kernel_costs
+    try:
+        costs = np.asarray(kernel_costs, float)
+    except (TypeError, ValueError):
+        raise ValueError(f"{what}; got {kernel_costs!r}") from None
+    if isinstance(kernel_costs, str) or costs.ndim != 1 or not np.isfinite(costs).all() or np.any(costs < 0):
+        raise ValueError(f"{what}; got {kernel_costs!r}")
+    if n_kernels is not None and len(costs) != n_kernels:
+        raise ValueError(f"{what}; got {len(costs)} for {n_kernels} kernels")
+    return costs
+
+
+def set_prices(
+    heads: list[Head],
+    kernels: list[Kernel],
+    rows: dict,
+    beta: float,
+    kernel_costs: Any,
+    p: float,
+    engine: Any,
+    ray_params: RayParams | None,
+    known: dict | None = None,
+) -> None:
+    """Give heads the block norm p with the prices that beta and kernel_costs make of their own bounds; nothing where beta is 0.
+
+    Heads have one set of bounds each, not a path of them: prices grow with C, and so the norm would change on the way. Tail sums are those
+    of the kernels as they were given, before any normalisation. known : see `set_tails`.
+    """
+    costs = costs_of(kernel_costs, len(kernels))
+    heads = [head for head in heads if not isinstance(head.norm, PricedNorm)]
+    if beta == 0 or not heads:
+        return
+    known = {} if known is None else known
+    for head in heads:
+        if len(head.path) > 1:
+            raise ValueError("heads with prices have no path over C")
+        mask = head.bounds > 0
+        if costs is None:
+            r = np.ones(len(kernels))
+        elif isinstance(costs, str):
+            if (ZETA, mask.tobytes()) not in known:
+                known[ZETA, mask.tobytes()] = tail_sums(rows, kernels, mask, ZETA, engine, ray_params, needed=False)
+            r = known[ZETA, mask.tobytes()] / mask.sum()
+        else:
+            r = costs
+        head.norm = PricedNorm(float(p), tuple(float(beta) * head.path[0] * float(head.bounds.sum()) * r))

@@ -37,6 +37,8 @@ LONGEST_STRIDE = 32.0
 SMALLEST = 1e-12
 # Steps towards weights from which a full step may lead astray: their first length, the least and the largest.
 DAMPED = (0.5, 1.0 / 64.0, 2.0)
+# How often a rule tries whether it can do without the idle kernels.
+IDLE_TRIALS = 3
 # Cutting planes that move no weight by more than this have come to their end.
 STANDS_STILL = 1e-9
 # A new stage begins with every weight at least this part of the largest one.
@@ -119,6 +121,8 @@ class WeightRule:
     def stepped(self, stride: Stride, theta: np.ndarray, s: np.ndarray, weight_gap: float) -> np.ndarray:
         """theta (M,) after a step of the fixed point; weights in a ball stay in it whatever the quadratic terms are."""
         s = s if self.norm.has_ball else s + self.floor
+        if not theta.max(initial=0.0) > 0:  # no kernel was worth its price
+            return self.gradient(s, self.norm)
         length = stride.along(theta * s, way(self.norm, theta, s)[1]) if self.norm.damped else stride.after(weight_gap)
         return fixed_point(self.norm, theta, s, self.used, length)
 
@@ -127,7 +131,7 @@ class WeightRule:
         floor that changes the dual penalty by less than half the tolerance, for all kernels together, keeps it finite.
         """
         least = self.norm.floor(s, self.used, self.tol)
-        self.floor = np.where(self.used, np.maximum(least, noise), 0.0)
+        self.floor = np.where(self.used & np.logical_not(self.norm.trusts_small_terms), np.maximum(least, noise), 0.0)
 
 
 class Led(WeightRule):
@@ -170,6 +174,10 @@ class Follow(WeightRule):
 
     def after_step(self, theta, s, t, weight_gap):
         return self.gradient(s, self.followed)
+
+    def after_round(self, point):
+        # A start without weights, as that of another problem whose kernels were not worth their prices: no step would ever renew them.
+        return self.gradient(point.s, self.norm) if point.still and not point.theta.any() else point.theta
 
     def caught_up(self, theta, s, noise):
         self.set_floor(s, noise)
@@ -235,7 +243,17 @@ class HoldAnalytic(WeightRule):
     def __init__(self, norm: Norm, used: np.ndarray, tol: float, full: bool):
         """full : solve to full precision between two steps of the weights (wrapper)."""
         super().__init__(norm, used, tol)
-        self.full, self.stride = full, stride_of(norm)
+        self.full, self.stride, self.idle_left = full, stride_of(norm), IDLE_TRIALS
+
+    def to_certify(self, point):
+        # At the end, kernels that the norm has no use for lose what the fixed point has left of them, if the gap allows for it.
+        if point.certificate.gap > self.tol or self.idle_left <= 0:
+            return None
+        theta = self.norm.without_idle(point.theta, point.s, np.inf)
+        if np.array_equal(theta, point.theta):
+            return None
+        self.idle_left -= 1
+        return theta
 
     def after_round(self, point):
         certificate, precise = point.certificate, self._precise(point)
@@ -252,10 +270,11 @@ class HoldAnalytic(WeightRule):
         self.set_floor(point.s, point.noise)
         if self.norm.rises:
             return self.gradient(point.s, self.norm)
-        return self.stepped(self.stride, point.theta, point.s, point.certificate.weight_gap)
+        theta = self.stepped(self.stride, point.theta, point.s, point.certificate.weight_gap)
+        return self.norm.without_idle(theta, point.s, self._precise(point))
 
     def new_stage(self, theta, s):
-        self.stride = stride_of(self.norm)
+        self.stride, self.idle_left = stride_of(self.norm), IDLE_TRIALS
         return theta if self.norm.rises or self.norm.fixed else lifted(self.norm, theta, self.used)
 
 

@@ -20,7 +20,6 @@ from ..data.views import n_rows, subset
 from ..kernels.base import Kernel
 from ..kernels.normalize import TailSum
 from ..models.base import BaseMKL
-from ..models.tails import set_tails
 from ..optim.norms import Norm
 from .checkpoints import redirected
 
@@ -112,11 +111,16 @@ def of_heads(estimator: Any, setting: dict) -> dict:
     return {name: value for name, value in setting.items() if name in estimator._head_params}
 
 
-def paths_of(settings: list[dict], positions: list[int], default: float) -> list[list[int]]:
-    """The given settings grouped so that only C differs, in the order of ascending C."""
+def paths_of(settings: list[dict], positions: list[int], default: float, beta: float = 0.0) -> list[list[int]]:
+    """The given settings grouped so that only C differs, in the order of ascending C. default, beta : C and beta where a setting has none.
+
+    Prices of kernels grow with C, so that the norm would be another one at every stage: such settings are paths of their own.
+    """
     found: dict[Hashable, list[int]] = {}
     for position in positions:
-        other = [(name, key_of(value)) for name, value in sorted(settings[position].items()) if name != "C"]
+        setting = settings[position]
+        priced = bool(setting.get("beta", beta))
+        other = [(name, key_of(value)) for name, value in sorted(setting.items()) if name != "C" or priced]
         found.setdefault(tuple(other), []).append(position)
     return [sorted(path, key=lambda position: settings[position].get("C", default)) for path in found.values()]
 
@@ -148,15 +152,15 @@ class Folds:
         estimator._norm_of(len(self.kernels))
         train, test = self.splits[fold]
         heads, held_out = estimator._fold(self.y, self.sample_weight, train)
-        set_tails(heads, self.kernels, self.rows, estimator.engine, estimator.ray_params, self.tails)
         for head in heads:
             head.path = path
             head.watch = np.arange(len(self.y)) if watch_all else np.asarray(test, np.int64)
+        estimator._set_constants(self.rows, self.kernels, heads, self.tails)
         return heads, held_out
 
     def problem(self, heads: list) -> tuple[Any, dict]:
         """The engine's problem, and its rows."""
-        problem, working, _ = self.estimator._describe(self.rows, self.kernels, heads)
+        problem, working, _ = self.estimator._describe(self.rows, self.kernels, heads, constants=False)
         return problem, working
 
     def score(self, scorer: Any, held_out: Any, values: list[np.ndarray], fold: int, part: str = "test") -> Any:

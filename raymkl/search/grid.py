@@ -181,7 +181,7 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
                 self._failed([position], everywhere, error, scorers, out)
         heads: list = []
         parties: list = []
-        for path in paths_of(settings, fine, template.C):
+        for path in paths_of(settings, fine, template.C, getattr(template, "beta", 0.0)):
             changing = of_heads(template, settings[path[0]])
             changing.pop("C", None)
             bounds = tuple(float(settings[position].get("C", template.C)) for position in path)

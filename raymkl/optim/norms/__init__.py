@@ -4,6 +4,7 @@ from .base import TINY, Norm, power_norm
 from .elastic import ElasticNetNorm
 from .grouped import GroupedNorm
 from .lp import LpNorm, block_norm, dual_exponent, weight_norm
+from .priced import PricedNorm
 from .quadratic import QuadraticNorm
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "GroupedNorm",
     "LpNorm",
     "Norm",
+    "PricedNorm",
     "QuadraticNorm",
     "block_norm",
     "dual_exponent",

@@ -4,7 +4,8 @@
 
     N*(s) = max_{l >= 0}  2 l'v - N(l)                    theta = dN*/ds,   l_m = theta_m v_m
 
-N and N* are homogeneous of degree two in the lengths l and v, so that theta does not depend on the scale of s, and theta's = N*(s). Where N
+Norms proper (all but `PricedNorm`) are homogeneous of degree two in the lengths l and v, so that theta does not depend on the scale of s,
+and theta's = N*(s). Where N
 is concave in the squares of the lengths (p <= 2), N*(s) is the largest theta's over a set of weights; where it is convex in them (p >= 2),
 the smallest. Norms that are neither mix both.
 """
@@ -80,6 +81,11 @@ class Norm:
         return False
 
     @property
+    def trusts_small_terms(self) -> bool | np.ndarray:
+        """Whether weights do not answer to quadratic terms as small as their round-off: a bool, or (M,)."""
+        return False
+
+    @property
     def members(self) -> list[np.ndarray | slice]:
         """Positions of the entries of every group; here all entries are one group."""
         return [slice(None)]
@@ -111,6 +117,10 @@ class Norm:
         Either those that belong to s, or those that belong to the lengths theta_m sqrt(s_m): theta_m = l_m / (dN/dl_m / 2).
         """
         return self.weights(s)
+
+    def without_idle(self, theta: np.ndarray, s: np.ndarray, negligible: float) -> np.ndarray:
+        """theta (M,) with zeros for kernels that the norm has no use for at s, if all their theta_m s_m together are negligible."""
+        return theta
 
     def curvature(self, s: np.ndarray) -> tuple[np.ndarray, float | np.ndarray, np.ndarray] | np.ndarray | None:
         """d(weights)/d(s): a matrix (M, M), or (d, c, t) for diag(d) - c t t', or None where the weights do not follow s.
