@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from ..data.lazy_rows import SourceView, fetch
@@ -349,6 +350,7 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
     # -- rows that keep coming ----------------------------------------------------------------------------------------
 
+    @available_if(lambda self: self.n_landmarks is not None)  # else every row that was ever seen would have to be kept
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> StochasticMKLClassifier:
         """Visit more rows, once: X and y as for `fit`, of a model with landmarks.
 
@@ -357,8 +359,6 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         rows that were not kept is not known, so that `primal_objective_` and `duality_gap_` are NaN.
         """
         self._check_params()
-        if self.n_landmarks is None:
-            raise ValueError("n_landmarks=None keeps every row it has seen; partial_fit needs a number of landmarks")
         first = not hasattr(self, "_stream")
         if first and classes is None:
             raise ValueError("classes must be given to the first call of partial_fit: all labels that will ever come")
