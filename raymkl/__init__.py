@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` below is what 
     from .models.localized.gated import LocalizedMKLClassifier as LocalizedMKLClassifier
     from .models.one_class import MKLOneClass as MKLOneClass
     from .models.regressor import MKLRegressor as MKLRegressor
+    from .models.stochastic import StochasticMKLClassifier as StochasticMKLClassifier
 
 __version__ = "0.1.0"
 
@@ -36,6 +37,7 @@ _HOMES = {
     "MKLClassifier": "raymkl.models.classifier",
     "RayParams": "raymkl.engine.params",
     "Session": "raymkl.engine.session",
+    "StochasticMKLClassifier": "raymkl.models.stochastic",
     "load": "raymkl.io",
     "metrics": None,
     "report": "raymkl.inspection.report.page",
@@ -56,6 +58,7 @@ __all__ = [
     "MKLRegressor",
     "RayParams",
     "Session",
+    "StochasticMKLClassifier",
     "baselines",
     "diagnostics",
     "kernels",

@@ -55,7 +55,10 @@ PARTS = {
     "_support_gates": "support_gates",
     "_stack_depths": "stack_depths",
     "_n_train": "n_train",
+    "_entry_factors": "entry_factors",
 }
+# Parts that older files lack.
+LATER_PARTS = frozenset({"stack_depths", "entry_factors"})
 # Attributes that had another name when a file was written.
 RENAMED = {"_engine_used": "engine_used_"}
 # How deeply entries may be nested, e.g. kernels in sums of kernels.
@@ -87,8 +90,17 @@ def _models() -> dict:
     from .models.localized.gated import LocalizedMKLClassifier
     from .models.one_class import MKLOneClass
     from .models.regressor import MKLRegressor
+    from .models.stochastic import StochasticMKLClassifier
 
-    known = (MKLClassifier, MKLRegressor, MKLOneClass, ConvexLocalizedMKLClassifier, ConvexLocalizedMKLRegressor, LocalizedMKLClassifier)
+    known = (
+        MKLClassifier,
+        MKLRegressor,
+        MKLOneClass,
+        ConvexLocalizedMKLClassifier,
+        ConvexLocalizedMKLRegressor,
+        LocalizedMKLClassifier,
+        StochasticMKLClassifier,
+    )
     return {model.__name__: model for model in known}
 
 
@@ -175,6 +187,8 @@ def save(model: Any, path: Any) -> None:
     write = _Writer()
     values = {name: value for name, value in vars(model).items() if name not in model.get_params(deep=False) and name != "expansion_"}
     values.update({name: getattr(model.expansion_, part) for name, part in PARTS.items() if name not in values})
+    if values["_entry_factors"] is None:
+        del values["_entry_factors"]  # as before there were such models
     attributes = {name: write(value) for name, value in values.items()}
     params = {name: write(value) for name, value in model.get_params(deep=False).items()}
     head = {"format": PLAIN_FORMAT, "raymkl": __version__, "class": type(model).__name__, "params": params, "attributes": attributes}
@@ -258,6 +272,8 @@ def _restored(head: dict, read: _Reader) -> Any:
         if name not in PARTS or name.endswith("_"):
             setattr(model, RENAMED.get(name, name), found)
     model.expansion_ = _expansion(parts)
+    if model.expansion_.entry_factors is not None:  # coefficients that kernels share are no dual variables then
+        vars(model).pop("dual_coef_", None)
     _check_fitted(model)
     if "preparation" not in head:
         return model
@@ -268,7 +284,7 @@ def _restored(head: dict, read: _Reader) -> Any:
 
 def _expansion(parts: dict) -> Expansion:
     """The expansion of fields as a file has them, all of which must be there and have shapes that fit together; else ValueError."""
-    missing = [name for name, part in PARTS.items() if part not in parts and part != "stack_depths"]  # which the oldest files lack
+    missing = [name for name, part in PARTS.items() if part not in parts and part not in LATER_PARTS]
     if missing:
         raise ValueError(f"the model has no {', '.join(missing)}")
     for name, dimensions, kinds in (("support_", 1, "iu"), ("dual_coef_", 2, "f"), ("_effective_weights", 2, "f")):
@@ -287,6 +303,7 @@ def _expansion(parts: dict) -> Expansion:
         "_gate_of_entry": all(type(g) is int and NO_GATE <= g < gates for g in e.gate_of_entry),
         "_support_gates": e.support_gates is None or np.shape(e.support_gates) == (support, gates),
         "_support_rows": all(rows.shape[0] == support for rows in e.support_rows.values()),
+        "_entry_factors": e.entry_factors is None or np.shape(e.entry_factors) == (*e.weights.shape, support),
         "_stack_depths": all(type(depth) is int for depth in e.stack_depths.values()) and matrices <= e.stack_depths.keys(),
     }
     wrong = [name for name, fine in fits.items() if not fine]

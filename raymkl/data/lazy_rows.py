@@ -4,14 +4,15 @@
 shape and dtype, slices of it are views of fewer rows, and it is small enough to travel. Whoever computes turns it into an array:
 
     driver       looks at all rows once, batch by batch, and fetches the support vectors in the end
-    shard        reads its own rows (`resolved`), batch by batch, into arrays of their final shape and dtype
+    shard        reads its own rows (`resolved`), batch by batch, into arrays of their final shape and dtype; those of views that are
+                 `streamed` stay where they are, and are read as often as they are wanted (`WindowReader`)
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -67,8 +68,17 @@ class SourceView:
     ndim = 2
     in_source = True
 
-    def __init__(self, source: RowSource, kind: ViewKind, first: int = 0, last: int | None = None, survey: Survey | None = None):
-        self.source, self.kind = source, kind
+    def __init__(
+        self,
+        source: RowSource,
+        kind: ViewKind,
+        first: int = 0,
+        last: int | None = None,
+        survey: Survey | None = None,
+        streamed: bool = False,
+    ):
+        """streamed : whether shards leave the rows where they are, too."""
+        self.source, self.kind, self.streamed = source, kind, streamed
         self.first, self.last = first, source.n_rows if last is None else last
         self.survey = survey
 
@@ -88,7 +98,11 @@ class SourceView:
 
     def astype(self, dtype: Any, copy: bool = True) -> SourceView:
         """The same rows as numbers of another dtype."""
-        return SourceView(self.source, replace(self.kind, dtype=np.dtype(dtype)), self.first, self.last, self.survey)
+        return SourceView(self.source, replace(self.kind, dtype=np.dtype(dtype)), self.first, self.last, self.survey, self.streamed)
+
+    def streaming(self) -> SourceView:
+        """The same rows, never to be read all at once."""
+        return SourceView(self.source, self.kind, self.first, self.last, self.survey, streamed=True)
 
     def min(self, axis: int = 0) -> np.ndarray:
         """(width,) smallest value of every column, as the survey has found it."""
@@ -105,7 +119,7 @@ class SourceView:
         start, stop, step = index.indices(len(self))
         if step != 1:
             raise ValueError("rows of a source can only be taken in one piece, or by their numbers")
-        return SourceView(self.source, self.kind, self.first + start, self.first + max(stop, start), self.survey)
+        return SourceView(self.source, self.kind, self.first + start, self.first + max(stop, start), self.survey, self.streamed)
 
     def fingerprint(self) -> str:
         """What the rows are, for checkpoints."""
@@ -115,7 +129,7 @@ class SourceView:
 def resolved(rows: Mapping) -> dict:
     """The same rows as arrays: those of sources are read, all views of a source in one pass."""
     arrays = dict(rows)
-    for views in _by_source(rows):
+    for views in _by_source({key: array for key, array in rows.items() if not getattr(array, "streamed", False)}):
         some = next(iter(views.values()))
         kinds = {key: view.kind for key, view in views.items()}
         filled = _Filled(kinds, len(some))
@@ -257,3 +271,42 @@ def shaped(rows: Any, width: int, sparse: bool) -> Any:
     inside = np.arange(rows.shape[1]) < lengths[:, None]
     places = np.broadcast_to(np.arange(rows.shape[1]), rows.shape)[inside]
     return csr_matrix((rows[inside], places, np.concatenate([[0], np.cumsum(lengths)])), shape=(len(rows), width))
+
+
+# -- rows that are read and forgotten -----------------------------------------------------------------------------------
+
+
+class WindowReader:
+    """Rows of views that stay in their source, read part by part in the order in which they lie there. views : all of one source."""
+
+    def __init__(self, views: Mapping[Any, SourceView]):
+        self.views = dict(views)
+        self.some = next(iter(self.views.values()))
+        self.kinds = {key: view.kind for key, view in self.views.items()}
+        self.tables, self.at, self.rest = None, -1, None
+
+    def __getstate__(self) -> dict:
+        return {**vars(self), "tables": None, "at": -1, "rest": None}
+
+    def read(self, first: int, last: int) -> dict:
+        """Rows first <= i < last, counted from the views' own first row, as arrays by view key; from where the last ones ended, at best."""
+        if self.at != first or self.tables is None:
+            self.tables = self.some.source.stream(self.some.first + first, self.some.last, _columns(self.kinds))
+            self.at, self.rest = first, None
+        filled = _Filled(self.kinds, last - first)
+        while self.at < last:
+            table = next(self.tables) if self.rest is None else self.rest
+            here, self.rest = table.slice(0, last - self.at), None
+            if here.num_rows < table.num_rows:
+                self.rest = table.slice(here.num_rows)
+            start = self.some.first + self.at
+            filled.add(slice(self.at - first, self.at - first + here.num_rows), here, range(start, start + here.num_rows))
+            self.at += here.num_rows
+        return filled.arrays()
+
+    def parts(self, size: int) -> Iterator[tuple[slice, dict]]:
+        """All rows, at most `size` at a time, with their numbers."""
+        for start in range(0, len(self.some), size):
+            part = slice(start, min(start + size, len(self.some)))
+            yield part, self.read(part.start, part.stop)
+        self.tables = None

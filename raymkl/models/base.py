@@ -402,7 +402,7 @@ class BaseMKL:
         >>> bool(abs(clf.contributions(X).sum(axis=2) + clf.intercept_ - clf.decision_function(X)).max() < 1e-9)
         True
         """
-        check_is_fitted(self, "dual_coef_")
+        check_is_fitted(self, "expansion_")
         values = self.expansion_.contributions(*self._rows_to_predict(X))
         return values[:, 0] if values.shape[1] == 1 else values
 

@@ -41,7 +41,8 @@ class Expansion:
     kernels : (M,). weights : (H, E) of the entries, with the factors of `normalize`. coefficients : (H, S) signed dual variables.
     support : (S,) numbers of the training rows that are kept. support_rows : these rows by view key, (S, 0) for ready-made matrices.
     n_train : training rows there were. gate_of_entry : (E,) columns of gates, `NO_GATE` for none. support_gates : (S, J) or None.
-    stack_depths : matrices of every view that holds ready-made ones.
+    stack_depths : matrices of every view that holds ready-made ones. entry_factors : (H, E, S) what coefficients are multiplied with, entry
+    by entry, where every kernel has coefficients of its own; None for ones.
     """
 
     kernels: list[Kernel]
@@ -53,6 +54,7 @@ class Expansion:
     gate_of_entry: list[int]
     support_gates: np.ndarray | None = None
     stack_depths: dict = field(default_factory=dict)
+    entry_factors: np.ndarray | None = None
 
     @classmethod
     def of_training(
@@ -119,6 +121,9 @@ class Expansion:
         total = np.zeros((n, len(self.weights)))
         if len(used) == 0:
             return total
+        if self.entry_factors is not None:
+            self._add_entries(rows, gates, lambda part, e, values: np.add(total[part], values, out=total[part]))
+            return total
         families = group([self._kernel(e) for e in used], [self.gate_of_entry[e] for e in used], join=True)
         sides = self._sides(families)
         bounds = {statistic: side.bound(rows) for statistic, side in sides.items()}
@@ -167,10 +172,19 @@ class Expansion:
 
         Kernel values are computed for blocks of rows: beyond the result, memory is bounded whatever n is.
         """
-        used, n = self._used(), _n_rows(rows)
-        total = np.zeros((n, *self.weights.shape))
+        total = np.zeros((_n_rows(rows), *self.weights.shape))
+
+        def keep(part: slice, e: int, values: np.ndarray) -> None:
+            total[part, :, e] = values
+
+        self._add_entries(rows, gates, keep)
+        return total
+
+    def _add_entries(self, rows: dict, gates: np.ndarray | None, add: Callable[[slice, int, np.ndarray], Any]) -> None:
+        """Call add(part, e, (k, H) part of entry e in the decision values) for blocks of rows, and all entries with a weight."""
+        used = self._used()
         if len(used) == 0:
-            return total
+            return
         families = group([self._kernel(e) for e in used], None, join=True)
         sides = self._sides(families)
         gated: dict[tuple, np.ndarray] = {}
@@ -183,10 +197,9 @@ class Expansion:
                     for position, e in enumerate(entries):
                         gate = self.gate_of_entry[e]
                         row_gate = 1.0 if gate == NO_GATE else gates[part, gate][:, None]
-                        total[part, :, e] = sums[:, position] * row_gate * self.weights[:, e]
+                        add(part, e, sums[:, position] * row_gate * self.weights[:, e])
 
-        _in_blocks(block, n, self._block_rows(families))
-        return total
+        _in_blocks(block, _n_rows(rows), self._block_rows(families))
 
     def block_norms(self, kernel_weights: Any, rows: dict | None = None) -> np.ndarray:
         """Lengths ||w_m|| of the parts of the model, in the shape of `kernel_weights`.
@@ -198,7 +211,8 @@ class Expansion:
         """
         parts = self.entry_contributions(self.support_rows if rows is None else rows, self.support_gates)
         theta = np.asarray(kernel_weights, np.float64)
-        forms = np.einsum("hi,ihe->he", self.coefficients, parts)
+        own = self.coefficients[:, None] if self.entry_factors is None else self.coefficients[:, None] * self.entry_factors
+        forms = np.einsum("hei,ihe->he", np.broadcast_to(own, (*self.weights.shape, len(self.support))), parts)
         if theta.size != forms.size:  # weights that all heads share: a block holds the parts of all of them
             forms = forms.sum(axis=0)
         # The entries' weights, in `parts`, hold theta once and the factors of `normalize`.
@@ -213,6 +227,11 @@ class Expansion:
     def _used(self) -> np.ndarray:
         """Numbers of the entries with a weight; none without support vectors."""
         return np.flatnonzero(np.abs(self.weights).max(axis=0) > 0) if len(self.support) else np.empty(0, int)
+
+    def _coefficients_of(self, e: int) -> np.ndarray:
+        """(H, S) coefficients of an entry times the gates of the support vectors."""
+        own = self.coefficients if self.entry_factors is None else self.coefficients * self.entry_factors[:, e]
+        return own * self._support_gate(self.gate_of_entry[e])
 
     def _support_gate(self, gate: int) -> Any:
         return 1.0 if gate == NO_GATE else self.support_gates[:, gate]
@@ -236,8 +255,10 @@ class Expansion:
         for positions in sharing.values():
             entries = [int(used[family.members[position]]) for position in positions]
             key = tuple(self.gate_of_entry[e] for e in entries)
+            if self.entry_factors is not None:
+                key = tuple(entries)
             if key not in gated:
-                gated[key] = np.concatenate([self.coefficients * self._support_gate(gate) for gate in key]).T.copy()
+                gated[key] = np.concatenate([self._coefficients_of(e) for e in entries]).T.copy()
             jobs.append((positions[0], entries, gated[key]))
         return jobs
 

@@ -1,0 +1,437 @@
+"""Multi-class multiple kernel learning by stochastic steps: UFO-MKL and SMSD-MKL, with a certificate."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from dataclasses import replace
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from ..data.lazy_rows import SourceView, fetch
+from ..engine import Head, RayParams
+from ..engine.placed import PlacedRows
+from ..engine.programs.dual_averaging import Task, choose_landmarks, exponent, norm
+from ..engine.programs.landmarks import WINDOW_ROWS, Featured, LandmarkAveraging, State
+from ..engine.programs.lost_margins import Averaged, LostMargins
+from ..engine.run import train
+from ..engine.session import check_engine
+from ..kernels.base import Kernel
+from ..kernels.pairs.families import NO_GATE
+from ..optim.losses import Hinge
+from ..optim.norms import LpNorm
+from .base import BaseMKL, _number
+from .classifier import MKLClassifier
+from .diagonals import row_gates
+from .expansion import Expansion
+from .reading import is_matrix
+from .tails import tail_sums
+
+NORMALIZE = (None, "multiplicative", "spherical", "trace", "tail")
+ZETA = 2
+
+
+class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
+    """Classification over a learned combination of kernels, all classes in one problem, by stochastic steps.
+
+        min_w  1/2 ||w||_{2,p}^2 + sum_m rho_m ||w_m|| + sum_i C_i max_k( [k != y_i] + f_k(x_i) - f_{y_i}(x_i) )
+        f_k(x) = sum_m <w_km, phi_m(x)>,   ||w_m||^2 = sum_k ||w_km||^2,   rho_m = beta * cost_m * sum_i C_i
+
+    Mirror descent by dual averaging: rows are visited in random order; one whose best wrong class comes within one of the right one is
+    added to the right class and taken from the wrong one. At the end of every epoch the counts are a feasible point of the dual problem,
+    so that primal value, dual value and gap are known. kernel_costs=None is UFO-MKL, "tail" is SMSD-MKL, normalize="tail" is Conv-MKL. The
+    gap falls like C n k(x, x) / epochs; `MKLClassifier` gets to a small one in less time, this one to a useful model of very many rows.
+
+    Parameters
+    ----------
+    kernels : list of kernels, "precomputed", or None
+        As for `MKLClassifier`.
+    C : float > 0
+        Weight of the loss; C_i = C * sample_weight_i * class_weight of its class.
+    p : float in (1, 2], or None
+        Block norm over the kernels. None: q = p / (p - 1) is max(2, 2 log M).
+    beta : float >= 0
+        Price of kernels: those that are not worth theirs get no weight at all.
+    kernel_costs : None, "tail" or (M,) numbers >= 0
+        None: all 1. "tail": trace(K_m) less the two largest eigenvalues of K_m, per row.
+    batch_size : int
+        Rows that are visited with the same weights.
+    max_iter, tol : int, float
+        Epochs at most, and the relative gap (primal - dual) / primal to reach.
+    n_landmarks : int or None
+        Explicit features from the kernels' values with so many random rows, the same for all kernels, so that an epoch costs O(n) and
+        rows are read in batches and not kept. The certificate is then that of the approximate kernels. None: the kernels themselves.
+    normalize : {None, "multiplicative", "spherical", "trace", "tail"}
+        Normalisation of the kernels, learned from the training rows. "tail" divides by the tail sums above.
+    class_weight : dict, "balanced" or None
+    engine, ray_params : as for `MKLClassifier`.
+    random_state : int, RandomState or None
+        Of the order of rows and of the landmarks. The same seed gives the same model on any number of shards. Rows out of a path or Dataset
+        are, with landmarks, shuffled within windows of 32,768: there they should not be sorted by class.
+    verbose : int
+        1 prints a line per epoch to standard error.
+
+    Attributes
+    ----------
+    classes_ : (K,) labels. n_features_in_ : int. kernel_weights_ : (M,). intercept_ : (K,) zeros.
+    support_ : (n_support,) training rows that lost a margin (of landmarks: these). dual_coef_ : (K, n_support), without landmarks.
+    landmarks_ : (L,) numbers of training rows. landmark_coef_ : (K, M, L), f_k(x) = sum_ml landmark_coef_[k, m, l] k_m(x, z_l).
+    primal_objective_, dual_objective_, duality_gap_ : float. converged_ : bool. n_iter_ : int, epochs.
+    history_ : list of dicts, one per epoch: epoch, seconds (since the start), primal, dual, gap.
+    tail_sums_ : (M,), where they were asked for. kernels_, engine_used_, expansion_ : as for `MKLClassifier`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from raymkl import StochasticMKLClassifier, kernels
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = StochasticMKLClassifier(kernels=kernels.rbf([0.1, 1.0]), C=0.1, max_iter=200, tol=0.05, engine="local", random_state=0)
+    >>> clf.fit(X, y).converged_
+    True
+
+    References
+    ----------
+    Orabona, Luo: Ultra-fast optimization algorithm for sparse multi kernel learning. ICML 2011.
+    Multi-class kernel learning: fast rate and algorithms (Conv-MKL, SMSD-MKL).
+    """
+
+    # All is computed in float64, so that the certificate is that of the formulas.
+    dtype, exact = "float64", False
+
+    def __init__(
+        self,
+        kernels: Any = None,
+        C: float = 1.0,
+        p: float | None = None,
+        beta: float = 0.0,
+        kernel_costs: Any = None,
+        batch_size: int = 16,
+        max_iter: int = 50,
+        tol: float = 1e-2,
+        n_landmarks: int | None = None,
+        normalize: Any = None,
+        class_weight: Any = None,
+        engine: Any = "auto",
+        ray_params: RayParams | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ):
+        self.kernels = kernels
+        self.C = C
+        self.p = p
+        self.beta = beta
+        self.kernel_costs = kernel_costs
+        self.batch_size = batch_size
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_landmarks = n_landmarks
+        self.normalize = normalize
+        self.class_weight = class_weight
+        self.engine = engine
+        self.ray_params = ray_params
+        self.random_state = random_state
+        self.verbose = verbose
+
+    # -- checks -------------------------------------------------------------------------------------------------------
+
+    def _check_params(self) -> None:
+        _number("C", self.C, 0.0, strict=True)
+        _number("tol", self.tol, 0.0, strict=True)
+        _number("beta", self.beta, 0.0)
+        _number("batch_size", self.batch_size, 1, whole=True)
+        _number("max_iter", self.max_iter, 1, whole=True)
+        if self.p is not None and not (isinstance(self.p, Real) and not isinstance(self.p, bool) and 1 < self.p <= 2):
+            raise ValueError(f"p must be a number in (1, 2] or None, the block norm over kernels; got {self.p!r}")
+        known = self.normalize is None or (isinstance(self.normalize, str) and self.normalize in NORMALIZE)
+        if not known and self._zeta() is None:
+            raise ValueError(f"normalize must be one of {', '.join(map(repr, NORMALIZE))}; got {self.normalize!r}")
+        if self.n_landmarks is not None:
+            _number("n_landmarks", self.n_landmarks, 1, whole=True)
+            if isinstance(self.kernels, str) and self.kernels == "precomputed":
+                raise ValueError(
+                    f'n_landmarks={self.n_landmarks} needs rows to compare, which kernels="precomputed" does not have; use None'
+                )
+        check_engine(self.engine)
+        if self.ray_params is not None and not isinstance(self.ray_params, RayParams):
+            raise TypeError(f"ray_params must be a raymkl.RayParams or None, got {type(self.ray_params).__name__}")
+        self._costs(None)
+
+    def _costs(self, n_kernels: int | None) -> np.ndarray | None:
+        """(M,) costs; None for "tail". n_kernels : that there must be as many as, if it is known."""
+        costs = self.kernel_costs
+        if isinstance(costs, str) and costs == "tail":
+            return None
+        if costs is None:
+            return np.ones(n_kernels or 0)
+        try:
+            values = np.asarray(costs, np.float64)
+        except (TypeError, ValueError):
+            values = None
+        if isinstance(costs, str) or values is None or values.ndim != 1:
+            raise ValueError(f'kernel_costs must be None, "tail" or one number per kernel; got {costs!r}')
+        if n_kernels is not None and len(values) != n_kernels:
+            raise ValueError(f"kernel_costs has {len(values)} numbers, and there are {n_kernels} kernels")
+        if not np.all(np.isfinite(values) & (values >= 0)):
+            raise ValueError(f"kernel_costs must be finite numbers >= 0, got {costs!r}")
+        return values
+
+    def _zeta(self) -> int | None:
+        """How many eigenvalues normalisation by tail sums leaves out; None for other kinds."""
+        if isinstance(self.normalize, str):
+            return ZETA if self.normalize == "tail" else None
+        zeta = getattr(self.normalize, "zeta", None)
+        return int(zeta) if isinstance(zeta, Integral) else None
+
+    def _check_rows(self, kernels: list[Kernel], n: int) -> None:
+        """Checks that need the number of rows that count, or the kernels."""
+        self._costs(len(kernels))
+        if self.n_landmarks is None:
+            return
+        if any(map(is_matrix, kernels)):
+            raise ValueError(f"n_landmarks={self.n_landmarks} needs rows to compare, which ready-made matrices do not have; use None")
+        if self.n_landmarks > n:
+            raise ValueError(f"n_landmarks={self.n_landmarks} is more than the {n} rows (of positive weight) that there are")
+
+    _check_labels = MKLClassifier._check_labels
+    _row_weights = MKLClassifier._row_weights
+
+    # -- training -----------------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> StochasticMKLClassifier:
+        """Learn from n examples: X (any container), y (n,) labels of any type, sample_weight (n,) or None.
+
+        X may be a path (Parquet file or directory, Arrow IPC file) or a `ray.data.Dataset`; y may then be the name of a column.
+        """
+        rows, kernels, y, weights = self._inputs(X, y, sample_weight, None)
+        self._check_rows(kernels, int(np.count_nonzero(weights)))
+        for name in ("dual_coef_", "landmarks_", "landmark_coef_", "tail_sums_", "_stream"):
+            vars(self).pop(name, None)
+        self.kernels_ = kernels
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        normalisation, costs = self._tails(rows, kernels, weights)
+        task = self._task(y, weights, len(kernels), costs, seed)
+        if self.n_landmarks is None:
+            self._fit_kernels(rows, kernels, task, normalisation)
+        else:
+            self.landmarks_ = choose_landmarks(np.flatnonzero(weights), int(self.n_landmarks), seed)
+            self._fit_landmarks(rows, task, normalisation)
+        last = self.history_[-1]
+        self.n_iter_ = last["epoch"]
+        self.primal_objective_, self.dual_objective_, self.duality_gap_ = (float(last[key]) for key in ("primal", "dual", "gap"))
+        self.converged_ = bool(self.duality_gap_ <= self.tol)
+        if not self.converged_:
+            warnings.warn(
+                f"stopped after {self.n_iter_} epochs with a relative duality gap of {self.duality_gap_:.3g}, above tol={self.tol:g}; the "
+                "model is feasible and its gap is certified, but raise max_iter or tol, or lower C",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return self
+
+    def _inputs(self, X: Any, y: Any, sample_weight: Any, classes: Any) -> tuple[dict, list[Kernel], np.ndarray, np.ndarray]:
+        """Rows, kernels, classes 0..K-1 (n,) and weights (n,), all checked. classes : that y is among, or None for those of y."""
+        self._check_params()
+        if y is None:
+            raise ValueError("requires y to be passed, but the target y is None")
+        X, y = self._open(X, y)
+        _, rows, kernels = self._read(X, reset=classes is None or not hasattr(self, "classes_"))
+        n = next(iter(rows.values())).shape[0]
+        if classes is None:
+            y = self._check_labels(y, n)
+            self.classes_ = np.unique(y)
+            weights = self._row_weights(sample_weight, y, n)
+        else:
+            y, weights = self._some_labels(y, sample_weight, n, classes)
+        return rows, kernels, np.searchsorted(self.classes_, y), weights
+
+    def _task(self, y: np.ndarray, weights: np.ndarray, n_kernels: int, costs: np.ndarray, seed: int) -> Task:
+        return Task(
+            y=y,
+            weights=weights,
+            n_classes=len(self.classes_),
+            C=float(self.C),
+            q=exponent(self.p, n_kernels),
+            prices=float(self.beta) * costs,
+            batch_size=int(self.batch_size),
+            max_iter=int(self.max_iter),
+            tol=float(self.tol),
+            seed=seed,
+        )
+
+    def _tails(self, rows: dict, kernels: list[Kernel], weights: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
+        """Factors (M,) of normalisation by tail sums, or None for another kind, and the costs (M,) of the kernels so normalised."""
+        used, zeta, costs = weights > 0, self._zeta(), self._costs(len(kernels))
+        sums = {}
+        for wanted in {zeta if zeta is not None else -1, ZETA if costs is None and self.beta > 0 else -1} - {-1}:
+            sums[wanted] = tail_sums(rows, kernels, used, wanted, self.engine, self.ray_params)
+        if sums:
+            self.tail_sums_ = sums[ZETA if zeta is None else zeta]
+        bad = np.flatnonzero(~(sums[zeta] > 0)) if zeta is not None else ()
+        if len(bad):
+            raise ValueError(
+                f'kernel {bad[0]} has no tail (its tail sum is {sums[zeta][bad[0]]:.3g}), so normalize="tail" cannot divide by it'
+            )
+        factors = None if zeta is None else 1.0 / sums[zeta]
+        if costs is None:
+            costs = np.maximum(sums[ZETA], 0.0) / used.sum() if ZETA in sums else np.ones(len(kernels))
+            costs = costs if factors is None else costs * factors
+        return factors, costs
+
+    def _run(self, rows: dict, kernels: list[Kernel], program: Any, weights: np.ndarray, gating: Any = None) -> tuple[Any, Any, Any]:
+        """What the engine makes of a program, the problem, and the gate of every kernel."""
+        # Tail sums are not learned by the engine; its own kinds are.
+        problem, working, gate_of_entry = self._describe(rows, kernels, [self._head(weights)], gating)
+        # Columns are met again in every epoch: it pays to keep them.
+        trained = train(working, replace(problem, light=frozenset()), program, self.engine, self.ray_params, _say if self.verbose else None)
+        self._keep_run(trained)
+        return trained.results, problem, gate_of_entry
+
+    def _head(self, weights: np.ndarray) -> Head:
+        """What normalisation goes by."""
+        kind = self.normalize if isinstance(self.normalize, str) and self._zeta() is None else None
+        return Head(np.zeros(len(weights)), weights, Hinge(), LpNorm(2.0), normalize=kind)
+
+    def _fit_kernels(self, rows: dict, kernels: list[Kernel], task: Task, normalisation: np.ndarray | None) -> None:
+        program = LostMargins(task, self._head(task.weights), normalisation)
+        found: Averaged
+        found, problem, gate_of_entry = self._run(rows, kernels, program, task.weights)
+        self.history_ = found.history
+        self.support_ = np.flatnonzero(np.any(found.N != 0, axis=1))
+        self.dual_coef_ = task.scale(found.t) * found.N[self.support_].T
+        self._keep_weights(found.mu)
+        effective = np.tile(found.mu * found.normalisation, (task.n_classes, 1))
+        self._expand(effective, rows, problem.gates, gate_of_entry)
+
+    def _fit_landmarks(self, rows: dict, task: Task, normalisation: np.ndarray | None) -> None:
+        vectors = {key: rows[key] for kernel in self.kernels_ for key in kernel.views}
+        n, landmark_rows = len(task.y), fetch(vectors, self.landmarks_)
+        found = self._average(rows, task, landmark_rows, normalisation, None)
+        self.history_ = found.history
+        epochs = self.history_[-1]["epoch"]
+        # As if every row had been visited once, so that rows that come later count as much.
+        state = found.state
+        self._stream = (state.theta / epochs, state.gain / epochs, state.t // epochs, state.weight / epochs, task.seed, found.normalisation)
+        self._keep_landmarks(found, landmark_rows, n)
+
+    def _average(
+        self, rows: dict, task: Task, landmark_rows: dict, normalisation: Any, state: State | None, stream: bool = False
+    ) -> Featured:
+        """Dual averaging over features of rows."""
+        if not isinstance(rows, PlacedRows) and any(isinstance(array, SourceView) for array in rows.values()):
+            rows = {key: array.streaming() for key, array in rows.items()}
+            task = replace(task, window=WINDOW_ROWS)
+        kind = self._head(task.weights).normalize
+        program = LandmarkAveraging(task, self.kernels_, landmark_rows, kind, normalisation, state, stream)
+        found, _, _ = self._run(rows, self.kernels_, program, task.weights, (None, None))
+        return found
+
+    def _keep_weights(self, mu: np.ndarray) -> None:
+        self.kernel_weights_ = mu
+        self.intercept_ = np.zeros(len(self.classes_))
+
+    def _keep_landmarks(self, found: Featured, landmark_rows: dict, n: int) -> None:
+        """The model over landmarks. n : rows that it was trained on."""
+        self._keep_weights(found.mu)
+        self.support_, self.landmark_coef_ = self.landmarks_, found.coefficients
+        K, M, L = found.coefficients.shape
+        spherical = isinstance(self.normalize, str) and self.normalize == "spherical"
+        self.expansion_ = Expansion(
+            kernels=self.kernels_,
+            weights=np.ones((K, M)),
+            coefficients=np.ones((K, L)),
+            support=self.landmarks_,
+            support_rows=landmark_rows,
+            n_train=n,
+            gate_of_entry=list(range(M)) if spherical else [NO_GATE] * M,
+            support_gates=row_gates(self.kernels_, landmark_rows) if spherical else None,
+            entry_factors=found.coefficients,
+        )
+
+    # -- rows that keep coming ----------------------------------------------------------------------------------------
+
+    @available_if(lambda self: self.n_landmarks is not None)  # else every row that was ever seen would have to be kept
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> StochasticMKLClassifier:
+        """Visit more rows, once: X and y as for `fit`, of a model with landmarks.
+
+        The first call takes the landmarks out of its rows and needs classes (K,), all labels that will ever come; after `fit` neither is
+        needed. The problem is that of all rows so far, with the same C each. `dual_objective_` is a lower bound of its optimum; the loss of
+        rows that were not kept is not known, so that `primal_objective_` and `duality_gap_` are NaN.
+        """
+        self._check_params()
+        first = not hasattr(self, "_stream")
+        if first and classes is None:
+            raise ValueError("classes must be given to the first call of partial_fit: all labels that will ever come")
+        if self._zeta() is not None or (isinstance(self.kernel_costs, str) and self.beta > 0):
+            raise ValueError("tail sums are those of all rows, which a stream does not show; use another normalize and kernel_costs")
+        if first:
+            vars(self).pop("classes_", None)
+        known = np.unique(np.asarray(classes)) if first else self.classes_
+        rows, kernels, y, weights = self._inputs(X, y, sample_weight, known)
+        if first:
+            self._check_rows(kernels, int(np.count_nonzero(weights)))
+            self.kernels_, self.history_, self.n_iter_ = kernels, [], 0
+            seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+            self.landmarks_ = choose_landmarks(np.flatnonzero(weights), int(self.n_landmarks), seed)
+            landmark_rows, state, normalisation, before = fetch(rows, self.landmarks_), None, None, 0
+        else:
+            theta, gain, t, weight, seed, normalisation = self._stream
+            state, landmark_rows, before = State(theta.copy(), gain, t, weight), self.expansion_.support_rows, self.expansion_.n_train
+        task = self._task(y, weights, len(self.kernels_), self._costs(len(self.kernels_)), seed)
+        found = self._average(rows, task, landmark_rows, normalisation, state, stream=True)
+        state = found.state
+        self._stream = (state.theta, state.gain, state.t, state.weight, seed, found.normalisation)
+        self._keep_landmarks(found, landmark_rows, before + len(y))
+        self.n_iter_ += 1
+        lengths = np.maximum(np.sqrt(state.squares) - state.weight * task.prices, 0.0)
+        self.dual_objective_ = float(self.C * state.gain - 0.5 * (self.C * norm(lengths, task.q)) ** 2)
+        self.primal_objective_ = self.duality_gap_ = float("nan")
+        self.converged_ = False
+        return self
+
+    def _some_labels(self, y: Any, sample_weight: Any, n: int, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Labels (n,) that are among the classes, and weights (n,), of rows that need not have all of them."""
+        y = np.asarray(y)
+        if y.shape != (n,):
+            raise ValueError(f"y must be (n,) labels of the {n} rows of X, got shape {y.shape}")
+        unknown = y[~np.isin(y, classes)]
+        if len(unknown):
+            raise ValueError(f"y has the label {unknown[0]!r}, which is not among the classes {classes.tolist()}")
+        if len(classes) < 2:
+            raise ValueError(f"classes has 1 class ({classes.tolist()[0]!r}); a classifier needs at least two classes")
+        self.classes_ = classes
+        weights = np.ones(n) if sample_weight is None else np.asarray(sample_weight, np.float64)
+        if weights.shape != (n,) or not np.all(np.isfinite(weights) & (weights >= 0)) or not weights.any():
+            raise ValueError("sample_weight must be (n,) finite numbers >= 0, some of them above 0")
+        if isinstance(self.class_weight, dict):
+            weights = weights * np.array([self.class_weight.get(label, 1.0) for label in y.tolist()])
+        elif self.class_weight is not None:
+            raise ValueError(f"class_weight={self.class_weight!r} counts all rows, which a stream does not show; give a dict")
+        return y, weights
+
+    # -- prediction ---------------------------------------------------------------------------------------------------
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """f(x): (n,) f_1 - f_0 for two classes (positive means `classes_[1]`), else (n, n_classes)."""
+        check_is_fitted(self, "expansion_")
+        values = self._decision(X)
+        return values[:, 1] - values[:, 0] if len(self.classes_) == 2 else values
+
+    predict = MKLClassifier.predict
+
+    def contributions(self, X: Any) -> np.ndarray:
+        """The part of the decision value that each kernel brings: (n, M) for two classes, else (n, n_classes, M)."""
+        values = super().contributions(X)
+        return values[:, 1] - values[:, 0] if len(self.classes_) == 2 else values
+
+
+def _say(row: dict) -> None:
+    """A line per epoch, to standard error."""
+    text = row.get("message") or f"{row['seconds']:7.1f} s  epoch {row['epoch']:4d}  gap {row['gap']:.2e}"
+    sys.stderr.write(f"[raymkl] {text}\n")
