@@ -240,7 +240,7 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         self._check_params()
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
-        X, y = self._open(X, y)
+        X, y = self._source_of(X, y)
         _, rows, kernels = self._read(X, reset=classes is None or not hasattr(self, "classes_"))
         n = next(iter(rows.values())).shape[0]
         if classes is None:

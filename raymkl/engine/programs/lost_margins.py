@@ -170,11 +170,11 @@ class LostMargins(Program):
 
     def rounds(self, coordinator: Coordinator) -> Iterator[list[dict]]:
         task, started = self.task, time.perf_counter()
-        coordinator.open(task.n_classes, task.n_classes)
+        coordinator.begin(task.n_classes, task.n_classes)
         self.shared, self.crew = coordinator.shared, coordinator.crew
         if self.normalisation is None:
             self.normalisation = self.shared.normalisation(self.head, (task.weights > 0).astype(float))
-        self.functions = self.shared.coefficients * self.normalisation[:, None]  # (M, R)
+        self.functions = self.shared.found.coefficients * self.normalisation[:, None]  # (M, R)
         self.crew.keep(NAME, open_sums, task.n_classes)
         self.N, self.step, self.t = np.zeros((len(task.y), task.n_classes)), 0, 0
         self.forms = np.zeros(self.functions.shape[1])  # sum_i N_i G_i of every basis function
