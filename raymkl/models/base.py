@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from ..data.views import is_sparse, view_of
@@ -406,7 +405,6 @@ class BaseMKL:
         values = self.expansion_.contributions(*self._rows_to_predict(X))
         return values[:, 0] if values.shape[1] == 1 else values
 
-    @available_if(lambda self: hasattr(super(), "score"))  # detectors of novelty have none
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Quality of the predictions of X, with y (n,) as for `fit`, rows counted by sample_weight (n,) or alike.
 

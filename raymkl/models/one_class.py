@@ -148,6 +148,11 @@ class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
         bounds[train] = self._row_weights(None if sample_weight is None else sample_weight[train], len(train))
         return [self._head(bounds)], HeldOutOneClass()
 
+    @property
+    def score(self) -> Any:
+        """There is none without labels; `scoring=` of scikit-learn's tools takes y."""
+        raise AttributeError("MKLOneClass has no score: there are no labels to compare with")
+
     def decision_function(self, X: Any) -> np.ndarray:
         """f(x), (n,): positive inside the region, negative outside."""
         check_is_fitted(self, "dual_coef_")
