@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from raymkl.kernels import RBF, Custom, Linear, Polynomial
-from raymkl.kernels.normalize import KINDS, gate_of_diagonal, scales, spherical_gate
+from raymkl.kernels.normalize import KINDS, gate_of_diagonal, scales, spherical_gate, tail_of
 
 X = np.random.default_rng(6).normal(size=(15, 3))
 KERNELS = [RBF(0.5), Linear(), Polynomial(2, 0.5, 1.0), 1e-6 * RBF(2.0), 1e6 * Linear()]
@@ -84,3 +84,12 @@ def test_gate_of_diagonal():
 def test_gate_of_a_kernel_that_a_user_wrote():
     kernel = Custom(lambda A, B: (A @ B.T) ** 2)
     np.testing.assert_allclose(spherical_gate(kernel, X), 1 / (X**2).sum(axis=1))
+
+
+@pytest.mark.parametrize("n, zeta", [(50, 2), (600, 2), (600, 100), (600, 0)])
+def test_tail_of_a_matrix(n, zeta):
+    """All eigenvalues of small matrices, the leading ones of larger ones: the same sum; that of equal eigenvalues, too."""
+    X = np.random.default_rng(0).standard_normal((n, 20))
+    for matrix in (X @ X.T, np.eye(n), np.exp(-0.01 * ((X[:, None] - X[None]) ** 2).sum(-1))):
+        want = np.linalg.eigvalsh(matrix)[: n - zeta].sum()
+        assert tail_of(matrix, zeta) == pytest.approx(want, rel=1e-8, abs=1e-9 * np.trace(matrix))
