@@ -19,8 +19,8 @@ Writes into --out: summary.csv (data, method, mean, std, p_value, published) and
 | GMNP | joint problem over one Gaussian: the one that One vs. One has chosen |
 
 Where this differs from the paper: joint problems are solved to a certified gap of 1e-3, not by a number of stochastic steps; the published
-figures of the stochastic methods are the best of several checkpoints by accuracy on test rows, ours never see a test row; C, 2^-2 .. 2^12, is
-the weight of the sum of the losses; columns are brought to [-1, 1] by the training rows; splits keep the shares of the classes.
+figures of the stochastic methods are the best of several checkpoints by accuracy on test rows, ours never see a test row; C, 2^-2 .. 2^12,
+is the weight of the sum of the losses; columns are brought to [-1, 1] by the training rows; splits keep the shares of the classes.
 """
 
 import argparse
@@ -149,7 +149,7 @@ def summary(name: str, scores: dict[str, list[float]]) -> list[dict]:
     rows = []
     for method, values in scores.items():
         differences = np.subtract(values, scores[best])
-        p = 1.0 if not differences.any() or len(values) < 2 else float(ttest_rel(values, scores[best]).pvalue)
+        p = 1.0 if not differences.any() or len(values) < 2 else float(np.nan_to_num(ttest_rel(values, scores[best]).pvalue, nan=1.0))
         published = dict(zip(METHODS, PUBLISHED.get(name, [NAN] * len(METHODS)), strict=True))[method]
         std = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
         rows.append({"data": name, "method": method, "mean": float(np.mean(values)), "std": std, "p_value": p, "published": published})
@@ -160,10 +160,8 @@ def show(rows: list[dict]) -> None:
     print(f"\n{rows[0]['data']}: mean and spread of the accuracy (* the best, ~ not significantly worse), published mean")
     for row in rows:
         mark = "*" if row["mean"] == max(other["mean"] for other in rows) else "~" if row["p_value"] > LEVEL else " "
-        print(
-            f"  {row['method']:13s} {row['mean']:6.2f} +- {row['std']:4.2f} {mark}  p {row['p_value']:.3f}   {row['published']:6.2f}",
-            flush=True,
-        )
+        figures = f"{row['mean']:6.2f} +- {row['std']:4.2f} {mark}  p {row['p_value']:.3f}   {row['published']:6.2f}"
+        print(f"  {row['method']:13s} {figures}", flush=True)
 
 
 def main() -> None:

@@ -167,3 +167,17 @@ def test_local_against_ray(tmp_path):
     assert done.returncode == 0, done.stderr
     local, ray = written_by(tmp_path, "local_against_ray")
     assert local["engine"] == "local" and ray["engine"] == "ray, 2 shards" and float(ray["apart"]) < 0.01
+
+
+def test_million_rows(monkeypatch, tmp_path, capsys):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    monkeypatch.setattr(sys, "argv", ["million_rows.py", "--quick", "--out", str(tmp_path)])
+    try:
+        importlib.import_module("million_rows").main()
+    finally:
+        for path in BENCHMARKS.glob("*.py"):
+            sys.modules.pop(path.stem, None)
+    with (tmp_path / "million_rows.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert row["rows"] == "5000" and float(row["peak_gib"]) > 0 and float(row["accuracy"]) > 0.6 and 0 < float(row["gap"]) < 1
+    assert "5,000 rows x 64 columns" in capsys.readouterr().out

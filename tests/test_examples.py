@@ -139,3 +139,17 @@ def test_runtime(example, tmp_path, monkeypatch, capsys):
     example("runtime", "--quick", "--sizes", 60, 90, "--kernels", 3, "--n", 80, "--patience", 1e-9, "--out", tmp_path)
     assert len(pd.read_csv(tmp_path / "runtime.csv", comment="#")) == 2 * 9  # once over rows, once over kernels
     assert "is not tried on more" in capsys.readouterr().out
+
+
+def test_multiclass_table(example, tmp_path):
+    from sklearn.datasets import load_wine
+
+    X, y = load_wine(return_X_y=True)
+    np.savez(tmp_path / "wine.npz", X=X[::2], y=y[::2])
+    example("multiclass_table", "--data", tmp_path / "wine.npz", "--quick", "--splits", 2, "--out", tmp_path, "--methods", "LMC", "GMNP")
+    table = pd.read_csv(tmp_path / "summary.csv", comment="#").set_index("method")
+    assert list(table.columns) == ["data", "mean", "std", "p_value", "published"] and list(table["published"]) == [97.87, 97.69]
+    assert (table["mean"] > 80).all() and (table["p_value"] == 1).any()
+    assert len(rows_of(tmp_path / "splits.csv")) == 4
+    with pytest.raises(SystemExit, match="not a data set"):
+        example("multiclass_table", "--data", tmp_path / "summary.csv", "--out", tmp_path)

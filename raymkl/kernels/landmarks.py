@@ -20,7 +20,7 @@ NO_EIGENVALUE = 1e-10
 
 
 class Landmarks:
-    """L landmarks and M kernels. rows : features of the landmarks by view key. spherical : whether kernels are divided by their diagonals."""
+    """L landmarks and M kernels. rows : features of the landmarks by view key. spherical : whether k(x, x) is brought to one."""
 
     def __init__(self, kernels: Sequence[Kernel], rows: dict, spherical: bool = False):
         self.rows, self.spherical, self.n_kernels = rows, spherical, len(kernels)

@@ -36,6 +36,7 @@ from .tails import tail_sums
 
 NORMALIZE = (None, "multiplicative", "spherical", "trace", "tail")
 ZETA = 2
+NO_ROWS = "needs rows to compare, which ready-made matrices do not have; use None"
 
 
 class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
@@ -104,6 +105,7 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
     # All is computed in float64, so that the certificate is that of the formulas.
     dtype, exact = "float64", False
+    _prices = (0.0, None)  # those of the exact solver's norm: here prices are part of the steps
 
     def __init__(
         self,
@@ -195,7 +197,7 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         if self.n_landmarks is None:
             return
         if any(map(is_matrix, kernels)):
-            raise ValueError(f"n_landmarks={self.n_landmarks} needs rows to compare, which ready-made matrices do not have; use None")
+            raise ValueError(f"n_landmarks={self.n_landmarks} {NO_ROWS}")
         if self.n_landmarks > n:
             raise ValueError(f"n_landmarks={self.n_landmarks} is more than the {n} rows (of positive weight) that there are")
 
@@ -275,9 +277,7 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
             self.tail_sums_ = sums[ZETA if zeta is None else zeta]
         bad = np.flatnonzero(~(sums[zeta] > 0)) if zeta is not None else ()
         if len(bad):
-            raise ValueError(
-                f'kernel {bad[0]} has no tail (its tail sum is {sums[zeta][bad[0]]:.3g}), so normalize="tail" cannot divide by it'
-            )
+            raise ValueError(f'kernel {bad[0]} has no tail (its sum is {sums[zeta][bad[0]]:.3g}), so normalize="tail" cannot divide by it')
         factors = None if zeta is None else 1.0 / sums[zeta]
         if costs is None:
             costs = np.maximum(sums[ZETA], 0.0) / used.sum() if ZETA in sums else np.ones(len(kernels))
@@ -312,7 +312,7 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     def _fit_landmarks(self, rows: dict, task: Task, normalisation: np.ndarray | None) -> None:
         vectors = {key: rows[key] for kernel in self.kernels_ for key in kernel.views}
         n, landmark_rows = len(task.y), fetch(vectors, self.landmarks_)
-        found = self._average(rows, task, landmark_rows, normalisation, None)
+        found = self._average(rows, task, landmark_rows, normalisation, None, stream=False)
         self.history_ = found.history
         epochs = self.history_[-1]["epoch"]
         # As if every row had been visited once, so that rows that come later count as much.
@@ -320,15 +320,13 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         self._stream = (state.theta / epochs, state.gain / epochs, state.t // epochs, state.weight / epochs, task.seed, found.normalisation)
         self._keep_landmarks(found, landmark_rows, n)
 
-    def _average(
-        self, rows: dict, task: Task, landmark_rows: dict, normalisation: Any, state: State | None, stream: bool = False
-    ) -> Featured:
-        """Dual averaging over features of rows."""
+    def _average(self, rows: dict, task: Task, where: dict, factors: np.ndarray | None, state: State | None, stream: bool) -> Featured:
+        """Dual averaging over features of rows. where : features of the landmarks. The rest as in `LandmarkAveraging`."""
         if not isinstance(rows, PlacedRows) and any(isinstance(array, SourceView) for array in rows.values()):
             rows = {key: array.streaming() for key, array in rows.items()}
             task = replace(task, window=WINDOW_ROWS)
         kind = self._head(task.weights).normalize
-        program = LandmarkAveraging(task, self.kernels_, landmark_rows, kind, normalisation, state, stream)
+        program = LandmarkAveraging(task, self.kernels_, where, kind, factors, state, stream)
         found, _, _ = self._run(rows, self.kernels_, program, task.weights, (None, None))
         return found
 

@@ -9,10 +9,19 @@ import sklearn
 from sklearn.utils.estimator_checks import estimator_checks_generator
 from sklearn.utils.fixes import parse_version
 
-from raymkl import ConvexLocalizedMKLClassifier, ConvexLocalizedMKLRegressor, LocalizedMKLClassifier, MKLClassifier, MKLRegressor, RayParams
+from raymkl import (
+    ConvexLocalizedMKLClassifier,
+    ConvexLocalizedMKLRegressor,
+    LocalizedMKLClassifier,
+    MKLClassifier,
+    MKLRegressor,
+    RayParams,
+    StochasticMKLClassifier,
+)
 from raymkl.kernels import Linear, rbf
 
 BANK = rbf([0.1, 1.0])
+WIDE = rbf([0.01, 1.0])  # without an intercept nobody predicts where all kernels are 0
 IN_FULL = [MKLClassifier(kernels=BANK, engine="local"), MKLRegressor(kernels=BANK, engine="local")]
 CONFIGURATIONS = [
     {"kernels": None},
@@ -29,11 +38,13 @@ OTHER_PARAMETERS = [
     MKLRegressor(kernels=[Linear()], p=1, engine="local"),
     ConvexLocalizedMKLClassifier(kernels=[*rbf([0.1]), Linear()], evenness="hard", p=2.0, normalize="spherical", engine="local", n_init=2),
     LocalizedMKLClassifier(kernels=BANK, gating="kernel", random_state=0, n_init=1, max_iter=1, engine="local"),
+    StochasticMKLClassifier(kernels=WIDE, n_landmarks=5, random_state=0, engine="local"),
 ]
 OTHER_CLASSES = [
     ConvexLocalizedMKLClassifier(kernels=BANK, random_state=0, engine="local", n_init=2),
     ConvexLocalizedMKLRegressor(kernels=BANK, random_state=0, engine="local", n_init=2),
     LocalizedMKLClassifier(kernels=[*rbf([0.1]), Linear()], random_state=0, n_init=1, max_iter=1, engine="local"),
+    StochasticMKLClassifier(kernels=WIDE, random_state=0, engine="local"),
 ]
 # Checks that are told apart by what a fit makes of rows, weights and labels.
 OF_FITS = {
@@ -102,6 +113,8 @@ def expected_failures(model):
         reason = "the random start of a descent and the spread of the gates' columns depend on which rows there are"
     elif isinstance(model, ConvexLocalizedMKLClassifier | ConvexLocalizedMKLRegressor):
         reason = "the random starts of k-means depend on which rows there are"
+    elif isinstance(model, StochasticMKLClassifier):
+        reason = "repeated rows are visited in another order"
     elif model.kernels is None:
         reason = "the widths come from the distances of all rows, repeated rows (distance 0) and rows of weight 0 included"
     elif getattr(model, "class_weight", None) == "balanced":

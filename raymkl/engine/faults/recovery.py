@@ -39,6 +39,8 @@ def bring_up_to_date(coordinator: Coordinator, shard: int) -> set[int]:
         return crew.pool.call_some([(shard, method, arguments)])[0]
 
     if shared.state is State.LOADED:
+        for work, arguments in crew.kept.values():  # of programs that need no more than the rows
+            ask("apply", work, *arguments)
         return set()
     if "dtype" in shared.changed:
         ask("set_problem", shared.problem)

@@ -3,9 +3,9 @@
     min_w  1/2 ||w||_{2,p}^2 + sum_m rho_m ||w_m|| + sum_i C_i max_k( [k != y_i] + f_k(x_i) - f_{y_i}(x_i) ),   f_k = sum_m <w_km, phi_m>
 
 A row whose best wrong class comes within one of the right one has lost its margin: N[i, y_i] grows by the row's weight c_i, N[i, k] of the
-wrong class falls by it. After t visits, with theta_m = sum_i phi_m(x_i) N_i and n rows in all,
+wrong class falls by it. After t visits, with theta_m = sum_i phi_m(x_i) N_i, n rows in all and alpha = 1/(C n),
 
-    w_m = mu_m theta_m / (alpha t),   mu_m = nu_m^(q-1) / (||nu||_q^(q-2) ||theta_m||),   nu_m = (||theta_m|| - t price_m)_+,   alpha = 1/(C n)
+    w_m = mu_m theta_m / (alpha t),     mu_m = nu_m^(q-1) / (||nu||_q^(q-2) ||theta_m||),     nu_m = (||theta_m|| - t price_m)_+
 
 At the end of an epoch every row was visited t / n times, so `A = C n N / t` has a_ik <= C_i [k = y_i] and rows that sum to zero: it is
 feasible in the dual problem  max_a sum_i a_{i,y_i} - 1/2 || ( (sqrt(s_m) - rho_m)_+ )_m ||_q^2,  s_m = sum_k a_k' K_m a_k.  There is no
