@@ -17,6 +17,8 @@ from numba import njit
 FLAT = 1e-12
 # Rows whose violation is below this part of the tolerance rest until the others are done.
 AT_REST = 0.5
+# In a pass only rows with a violation of at least this part of the largest one of the last pass move: others mostly follow.
+WORTH_MOVING = 0.3
 
 
 @njit(cache=True, nogil=True, fastmath={"contract", "nsz"})
@@ -41,9 +43,10 @@ def move_rows(Q, left, right, residual, A, classes, upper, tolerance, max_moves)
             for r in range(R):
                 extra += left[i, k, r] * right[i, k, r]
         curvature[i] = max(Q[i, i] + max(extra, 0.0), FLAT)
+    by_class = residual.T.copy()  # (K, q): a move changes few classes, of all rows
     resting = np.zeros(q, np.bool_)
     now, change, free = np.empty(K), np.empty(K), np.empty(K, np.bool_)
-    moves, everyone = 0, True
+    moves, everyone, least = 0, True, 0.0
     while True:
         worst = 0.0
         for i in range(q):
@@ -52,7 +55,7 @@ def move_rows(Q, left, right, residual, A, classes, upper, tolerance, max_moves)
             own = classes[i]
             top, bottom = -np.inf, np.inf
             for k in range(K):
-                value = residual[i, k]
+                value = by_class[k, i]
                 for r in range(R):
                     value -= left[i, k, r] * answer[r]
                 now[k] = value
@@ -62,7 +65,7 @@ def move_rows(Q, left, right, residual, A, classes, upper, tolerance, max_moves)
             violation = top - bottom
             worst = max(worst, violation)
             resting[i] = violation <= AT_REST * tolerance
-            if resting[i]:
+            if violation <= max(AT_REST * tolerance, least):
                 continue
             # The level at which the row sums to zero: classes that reach their end are fixed there, one after the other.
             total, count = 0.0, K
@@ -91,19 +94,23 @@ def move_rows(Q, left, right, residual, A, classes, upper, tolerance, max_moves)
                     for r in range(R):
                         answer[r] += right[i, k, r] * change[k]
             row = Q[i]
-            for j in range(q):
-                weight = row[j]
-                for k in range(K):
-                    residual[j, k] -= weight * change[k]
+            for k in range(K):
+                step = change[k]
+                if step != 0.0:
+                    column = by_class[k]
+                    for j in range(q):
+                        column[j] -= row[j] * step
             moves += 1
             if moves >= max_moves:
+                residual[:] = by_class.T
                 return moves, worst
         if worst <= tolerance:
             if everyone:
+                residual[:] = by_class.T
                 return moves, worst
-            everyone = True  # those at rest may have been woken
+            everyone, least = True, 0.0  # those at rest may have been woken
         else:
-            everyone = False
+            everyone, least = False, WORTH_MOVING * worst
 
 
 def violation_within(residual: np.ndarray, A: np.ndarray, classes: np.ndarray, upper: np.ndarray) -> float:

@@ -180,7 +180,7 @@ class JointLeader(Leader):
         residual, x = linear - gradients @ combination, self.a[ids]
         A = x.copy()
         Q = np.ascontiguousarray(block.hessian(combination, None, None))
-        move_rows(Q, np.ascontiguousarray(left), np.ascontiguousarray(right), residual, A, classes, upper, tolerance, 60 * q + 5_000)
+        move_rows(Q, np.ascontiguousarray(left), np.ascontiguousarray(right), residual, A, classes, upper, tolerance, 100 * q + 5_000)
         delta = A - x
         change = np.zeros(gradients.shape)
         for k in np.flatnonzero(delta.any(axis=0)):
