@@ -189,14 +189,15 @@ def mean_diagonals(sample: Sample) -> np.ndarray:
     """(M,) tr K_m / n of the kernels as they are normalised."""
     from ..models.diagonals import diagonals
 
-    if sample.normalize == "multiplicative" or zeta_of(sample.normalize) is not None:
+    zeta = zeta_of(sample.normalize)
+    if sample.normalize == "multiplicative" or zeta is not None:
         means = np.empty(len(sample.bank))
         for m, matrix in sample.matrices():
             trace, n = np.trace(matrix), len(matrix)
-            if sample.normalize == "multiplicative":
+            if zeta is None:
                 means[m] = trace / n * scales("multiplicative", np.array([trace]), np.array([matrix.sum()]), n)[0]
                 continue
-            tail = tail_of(matrix, min(zeta_of(sample.normalize), n - 1))
+            tail = tail_of(matrix, min(zeta, n - 1))
             means[m] = trace / (tail * sample.n) if tail > 0 else 0.0  # the tail of all rows is that of the sample, times n / r
         return means
     found = np.empty((len(sample.bank), sample.n))
