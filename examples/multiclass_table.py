@@ -37,7 +37,7 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.preprocessing import MinMaxScaler
 from sklearn.svm import SVC, LinearSVC
 
-from raymkl import MKLClassifier, StochasticMKLClassifier, kernels, search
+from raymkl import MKLClassifier, kernels, search
 
 METHODS = ("Conv-MKL", "SMSD-MKL", "LMC", "One vs. One", "One vs. Rest", "GMNP", "l1 MC-MKL", "l2 MC-MKL", "UFO-MKL")
 NAN = float("nan")
@@ -83,11 +83,8 @@ class Settings:
 
 def joint(bank, **more):
     """The joint problem of all classes over a bank of kernels."""
-    if "multi_class" in MKLClassifier().get_params():
-        q = max(2.0, 2 * np.log(len(bank)))
-        return MKLClassifier(**{"kernels": bank, "multi_class": "joint", "engine": "local", "p": q / (q - 1), **more})
-    more["p"] = max(1.05, more["p"]) if "p" in more else None
-    return StochasticMKLClassifier(kernels=bank, engine="local", random_state=0, **more)
+    q = max(2.0, 2 * np.log(len(bank)))
+    return MKLClassifier(**{"kernels": bank, "multi_class": "joint", "engine": "local", "p": q / (q - 1), **more})
 
 
 def best_of(model, grid: dict, X: np.ndarray, y: np.ndarray, folds: StratifiedKFold):
