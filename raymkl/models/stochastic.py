@@ -267,6 +267,9 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
             seed=seed,
         )
 
+    def _set_constants(self, rows: dict, kernels: list[Kernel], heads: list[Head], known: dict | None = None) -> None:
+        """Nothing: prices and tail sums are those of `_tails`."""
+
     def _tails(self, rows: dict, kernels: list[Kernel], weights: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
         """Factors (M,) of normalisation by tail sums, or None for another kind, and the costs (M,) of the kernels so normalised."""
         used, zeta, costs = weights > 0, self._zeta(), self._costs(len(kernels))

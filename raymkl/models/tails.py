@@ -115,7 +115,7 @@ def set_tails(
         zeta = zeta_of(head.normalize)
         if zeta is not None and head.normalisation is None:
             head.normalisation = 1.0 / known[zeta, (head.bounds > 0).tobytes()]
-    return None if zeta_of(heads[0].normalize) is None else 1.0 / heads[0].normalisation
+    return 1.0 / heads[0].normalisation if heads and zeta_of(heads[0].normalize) is not None else None
 
 
 # -- prices -----------------------------------------------------------------------------------------------------------
