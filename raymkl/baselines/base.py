@@ -133,7 +133,7 @@ class Baseline(BaseMKL, ClassifierMixin, BaseEstimator):
 
     def _steps(self, svm: WeightedSVM) -> Generator[Point | None, tuple[Point, Certificate], None]:
         """A generator that is sent (point, certificate) and yields a better point, None if it finds none."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} has no steps")
         yield
 
     def _keep_point(self, rows: dict, svm: WeightedSVM, point: Point, certificate: Certificate, steps: int) -> None:

@@ -13,6 +13,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from .losses import joint_violations
+
 # Curvatures below this are those of equal rows.
 FLAT = 1e-12
 # Rows whose violation is below this part of the tolerance rest until the others are done.
@@ -115,8 +117,6 @@ def move_rows(Q, left, right, residual, A, classes, upper, tolerance, max_moves)
 
 def violation_within(residual: np.ndarray, A: np.ndarray, classes: np.ndarray, upper: np.ndarray) -> float:
     """The largest violation of the rows of a working set. residual, A : (q, K). classes, upper : (q,)."""
-    rows = np.arange(len(A))
-    may_grow = A < 0.0
-    may_grow[rows, classes] = A[rows, classes] < upper
-    top = np.where(may_grow, residual, -np.inf).max(axis=1)
-    return float(np.max(top - residual.min(axis=1), initial=0.0))
+    F = -residual
+    F[np.arange(len(F)), classes] += 1.0
+    return float(joint_violations(F, A, classes, upper).max(initial=0.0))
