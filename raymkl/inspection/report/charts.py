@@ -30,8 +30,8 @@ def escape(value: Any) -> str:
 
 
 def number(value: Any) -> str:
-    """A number to be read: four significant digits, thousands separated."""
-    value = float(value)
+    """A number to be read: four significant digits, thousands separated; a dash where there is none."""
+    value = float("nan") if value is None else float(value)
     if not np.isfinite(value):
         return "∞" if value > 0 else "-∞" if value < 0 else "—"
     if value == int(value) and abs(value) < 1e9:
