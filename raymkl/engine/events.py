@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from .faults.policy import FailurePolicy
+
 
 @dataclass(frozen=True)
 class Rounds:
@@ -15,10 +17,17 @@ class Rounds:
 
 @dataclass(frozen=True)
 class Losses:
-    """Shards were lost and replaced: in words, and how often so far, by shard (-1: the coordinator)."""
+    """Shards were lost and replaced: in words, and all that was counted so far."""
 
     news: list[str]
-    failures: dict[int, int]
+    policy: FailurePolicy
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The run waits for something that is being started: for what and since when, in words."""
+
+    words: str
 
 
 @dataclass(frozen=True)
@@ -37,4 +46,4 @@ class Outcome:
     failures: int = 0
 
 
-Event = Rounds | Losses | State | Outcome
+Event = Rounds | Losses | Waiting | State | Outcome

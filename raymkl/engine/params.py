@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
+from typing import Any
 
 PLACEMENTS = ("SPREAD", "PACK", "STRICT_SPREAD", "STRICT_PACK")
+# What decides where shards live; in a session it is the session's.
+PLACE = ("num_shards", "cpus_per_shard", "placement", "resources", "label_selector", "runtime_env")
+# Resources that have a parameter of their own, or that a shard has no use for.
+OWN_NAMES = {
+    "CPU": "cpus_per_shard says how many",
+    "memory": "memory_per_shard says how much",
+    "GPU": "shards compute on CPUs",
+    "TPU": "shards compute on CPUs",
+    "object_store_memory": "Ray shares it out itself",
+}
+# As much of a kind of accelerator as Ray Train asks for: a mark of the node, not a device.
+MARK_OF_NODE = 0.001
 
 
 @dataclass(frozen=True)
@@ -17,13 +31,20 @@ class RayParams:
     ----------
     num_shards : shards the rows are split into; None chooses one per free CPU (Ray) or per core (local).
     cpus_per_shard : CPUs that each shard actor reserves; fractions are allowed.
-    memory_per_shard : bytes that a shard's caches may take; None takes a share of what is free.
-    max_shard_failures : losses of shards (or of the coordinator) that a run may survive. A lost shard is replaced and brought up to date.
-    timeout_s : seconds after which a shard that answers no ping, or a placement, is given up.
+    memory_per_shard : bytes that a shard's caches and gradients may take; None takes a share of what is free. A shard on Ray reserves them,
+        and what its rows take.
+    max_shard_failures : losses that a run may survive, -1 for any number. Lost shards (or the coordinator) are replaced and brought up to
+        date. All shards that are lost with a node count once.
+    timeout_s : seconds after which a shard that answers no ping, or a placement, is given up. A process that is being started has at
+        least five minutes.
     checkpoint_dir : directory (a path, or a URI that `pyarrow.fs` opens) for the state of the run, or None. The next fit with the
         same directory, data and parameters goes on from there. Kept for the local engine too; a finished run removes its files.
     checkpoint_every_s : seconds between two checkpoints.
-    placement : "SPREAD" puts shards on different nodes where it can, "PACK" on as few as possible.
+    placement : "SPREAD" puts shards on different nodes where it can, "PACK" on as few as possible; "STRICT_SPREAD" and "STRICT_PACK" must.
+    max_preemptions : as max_shard_failures, for nodes that were preempted, by Ray's word, which are counted apart; -1 for any number.
+    resources : custom resources of Ray that each shard reserves, e.g. {"fast_disk": 1}.
+    label_selector : labels of the nodes that shards may live on, in Ray's words, e.g. {"ray.io/market-type": "!spot"}.
+    runtime_env : Ray's runtime environment of the actors, e.g. {"pip": ["mykernels"]}. It is not kept in model files.
     """
 
     num_shards: int | None = None
@@ -34,9 +55,13 @@ class RayParams:
     checkpoint_dir: str | None = None
     checkpoint_every_s: float = 60.0
     placement: str = "SPREAD"
+    max_preemptions: int = -1
+    resources: Mapping[str, float] | None = None
+    label_selector: Mapping[str, str] | None = None
+    runtime_env: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        for name, least in (("num_shards", 1), ("max_shard_failures", 0)):
+        for name, least in (("num_shards", 1), ("max_shard_failures", -1), ("max_preemptions", -1)):
             value = getattr(self, name)
             if not (isinstance(value, Integral) and int(value) >= least) and not (name == "num_shards" and value is None):
                 raise ValueError(f"{name} must be a whole number >= {least}{' or None' if name == 'num_shards' else ''}, got {value!r}")
@@ -48,3 +73,77 @@ class RayParams:
             raise ValueError(f"checkpoint_dir must be a path, a URI or None, got {self.checkpoint_dir!r}")
         if self.placement not in PLACEMENTS:
             raise ValueError(f"placement must be one of {', '.join(map(repr, PLACEMENTS))}, got {self.placement!r}")
+        for name in ("resources", "label_selector", "runtime_env"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, Mapping) and all(isinstance(key, str) and key for key in value)):
+                raise ValueError(f"{name} must be a dict with names as keys, or None, got {value!r}")
+        for key, amount in (self.resources or {}).items():
+            if key in OWN_NAMES:
+                raise ValueError(f"resources must not name {key!r}: {OWN_NAMES[key]}")
+            if not (isinstance(amount, Real) and float(amount) > 0 and (amount < 1 or float(amount).is_integer())):
+                raise ValueError(f"resources[{key!r}] must be a whole number or a positive fraction below 1, got {amount!r}")
+        for key, value in (self.label_selector or {}).items():
+            if not isinstance(value, str) or not value:
+                raise ValueError(f"label_selector[{key!r}] must be a text, e.g. 'value', '!value' or 'in(a, b)', got {value!r}")
+
+    @classmethod
+    def from_train(cls, scaling_config: Any, run_config: Any = None, **more: Any) -> RayParams:
+        """What Ray Train's `ScalingConfig` and `RunConfig` say, for shards: a worker is a shard.
+
+        num_workers, resources_per_worker (CPU, memory and custom ones), placement_strategy, label_selector and accelerator_type are taken
+        from the one; failure_config, worker_runtime_env, and storage_path with name (as `checkpoint_dir`, unless it is Ray's default) from
+        the other. more : fields of RayParams, which go before. What shards have no use for (GPUs, TPUs, callbacks) is refused.
+
+        Examples
+        --------
+        >>> from ray.train import ScalingConfig                                                     # doctest: +SKIP
+        >>> RayParams.from_train(ScalingConfig(num_workers=8, resources_per_worker={"CPU": 2}))      # doctest: +SKIP
+        """
+        found = {**_of_scaling(scaling_config), **({} if run_config is None else _of_run(run_config))}
+        return cls(**{**found, **more})
+
+
+def _of_scaling(config: Any) -> dict[str, Any]:
+    if not hasattr(config, "num_workers"):
+        raise ValueError(f"scaling_config must be a ray.train.ScalingConfig, got {config!r}")
+    for name in ("use_gpu", "use_tpu", "topology"):
+        if getattr(config, name, None):
+            raise ValueError(f"scaling_config has {name}={getattr(config, name)!r}, and shards compute on CPUs")
+    workers = config.num_workers
+    if not isinstance(workers, Integral) or workers < 1:
+        raise ValueError(f"num_workers of scaling_config must be a whole number >= 1, got {workers!r}")
+    each = dict(config.resources_per_worker or {})
+    found: dict[str, Any] = {"num_shards": int(workers), "placement": config.placement_strategy}
+    found["cpus_per_shard"] = each.pop("CPU", 1)
+    if "memory" in each:
+        found["memory_per_shard"] = int(each.pop("memory"))
+    custom = {name: amount for name, amount in each.items() if amount}
+    if getattr(config, "accelerator_type", None):
+        custom[f"accelerator_type:{config.accelerator_type}"] = MARK_OF_NODE
+    labels = getattr(config, "label_selector", None)
+    if isinstance(labels, list):
+        if any(one != labels[0] for one in labels):
+            raise ValueError("label_selector of scaling_config must be the same for all workers: any shard may take the place of another")
+        labels = labels[0] if labels else None
+    return {**found, "resources": custom or None, "label_selector": labels or None}
+
+
+def _of_run(config: Any) -> dict[str, Any]:
+    if not hasattr(config, "failure_config"):
+        raise ValueError(f"run_config must be a ray.train.RunConfig, got {config!r}")
+    for name in ("callbacks", "storage_filesystem"):
+        if getattr(config, name, None):
+            raise ValueError(f"run_config has {name}, which a fit has no use for")
+    found: dict[str, Any] = {}
+    failures = config.failure_config
+    if failures is not None:
+        found["max_shard_failures"] = failures.max_failures
+        found["max_preemptions"] = getattr(failures, "max_preemption_failures", -1)
+    environment = getattr(config, "worker_runtime_env", None)
+    if environment:
+        found["runtime_env"] = dict(environment)
+    from ray.train.constants import DEFAULT_STORAGE_PATH  # loads Ray, which only those need who have such a config
+
+    if config.storage_path is not None and config.storage_path != DEFAULT_STORAGE_PATH and config.name:
+        found["checkpoint_dir"] = f"{str(config.storage_path).rstrip('/')}/{config.name}"
+    return found

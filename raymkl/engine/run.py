@@ -15,13 +15,13 @@ from .faults.checkpoint import Checkpoints, identity_of
 from .faults.policy import ShardFailure
 from .faults.recovery import check_state, final_state, results_of, state_of
 from .opening import opened
-from .params import RayParams
+from .params import PLACE, RayParams
 from .placed import PlacedRows
 from .pools.local import LocalPool
 from .problem import Head, Problem
 from .programs.program import Program
 from .session import Session, session_of
-from .sizing import choose
+from .sizing import choose, row_bytes
 
 # With engine="auto", a running Ray cluster is used from this many rows on (actors take 0.6 s to start), and Ray is started (which takes
 # some seconds) for a problem from this many rows on.
@@ -82,21 +82,21 @@ def _params(params: RayParams | None, session: Session | None) -> RayParams:
     if session is None or params is None:
         return params or (RayParams() if session is None else session.params)
     place = session.params
-    return replace(params, num_shards=place.num_shards, cpus_per_shard=place.cpus_per_shard, placement=place.placement)
+    return replace(params, **{name: getattr(place, name) for name in PLACE})
 
 
 def _train(rows, problem, heads, engine, session, params, report, keep_checkpoint) -> Trained:
     checkpoints, state, keep = None, None, None
     if params.checkpoint_dir is not None:
-        if isinstance(heads, Program):
-            raise ValueError("checkpoint_dir must be None for this model: only runs over a fixed list of heads are checkpointed")
+        if isinstance(heads, Program) and not heads.checkpointed:
+            raise ValueError("checkpoint_dir must be None for this model: its runs are not checkpointed")
         checkpoints = Checkpoints(params.checkpoint_dir, identity_of(rows, problem, heads))
         keep = partial(_keep, checkpoints)
         state = checkpoints.read(lambda state: check_state(state, heads, problem.n_entries))
         if state is not None:
             if report is not None:
                 report({"message": f"resumed from round {state['round']} of {params.checkpoint_dir}"})
-            results = results_of(state, len(heads))
+            results = None if isinstance(heads, Program) else results_of(state, len(heads))
             if results is not None:  # one of several runs of a search, or killed in its very last moment
                 if not keep_checkpoint:
                     checkpoints.remove()
@@ -110,7 +110,7 @@ def _train(rows, problem, heads, engine, session, params, report, keep_checkpoin
         if checkpoints is None or not checkpoints.names():
             raise
         raise ShardFailure(f"{error}; the last checkpoint is {checkpoints.names()[0]}") from None
-    if checkpoints is not None and keep_checkpoint:
+    if checkpoints is not None and keep_checkpoint and not isinstance(heads, Program):
         keep(final_state(end.results, end.history))
     elif checkpoints is not None:
         checkpoints.remove()
@@ -124,6 +124,12 @@ def _keep(checkpoints: Checkpoints, state: dict) -> None:
         checkpoints.write(state)
     except OSError as error:
         warnings.warn(f"no checkpoint could be written to {checkpoints.directory!r}: {error}", UserWarning, stacklevel=2)
+
+
+def _keep_state(keep: Callable[[dict], None], coordinator: Any, heads: list[Head] | Program) -> None:
+    state = state_of(coordinator, heads)
+    if state is not None:
+        keep(state)
 
 
 def _train_on_ray(rows, problem, heads, session, params, report, state, keep) -> Outcome:
@@ -140,7 +146,7 @@ def _train_on_ray(rows, problem, heads, session, params, report, state, keep) ->
         count = choose_shards(problem.n_rows, params)
     else:
         count = choose(rows, problem, heads, params.num_shards, most_shards(params), params.memory_per_shard)
-    with Session("ray", replace(params, num_shards=count)) as own:
+    with Session("ray", replace(params, num_shards=count), row_bytes(rows, count)) as own:
         return own.actors().train(rows, problem, heads, own.params, report, state, keep)
 
 
@@ -156,9 +162,9 @@ def _train_here(rows, problem, heads, params, report, state, keep) -> Outcome:
                     report(row)
                 if keep is not None and time.monotonic() - saved >= params.checkpoint_every_s:
                     saved = time.monotonic()
-                    keep(state_of(coordinator))
+                    _keep_state(keep, coordinator, heads)
         except KeyboardInterrupt:
-            if keep is not None and coordinator.solvers:
-                keep(state_of(coordinator))
+            if keep is not None and (coordinator.solvers or isinstance(heads, Program)):
+                _keep_state(keep, coordinator, heads)
             raise
         return Outcome(coordinator.outcome(heads), coordinator.journal.history)

@@ -36,16 +36,22 @@ class Session:
         Place and memory of the shards. What an estimator says in its own `ray_params` about checkpoints, failures, time-outs and memory
         goes before; where shards live is the session's.
 
+    row_bytes : int
+        What the rows of a shard will take, in bytes. On Ray a shard reserves so much memory beside `memory_per_shard`; a fit that opens a
+        session of its own knows it.
+
     `close()`, the end of a `with` block, the garbage collector and the end of the driver end a session. An idle session on Ray holds the
     CPUs of its shards. `clone` keeps a session; a pickled estimator remembers its kind alone.
     """
 
-    def __init__(self, engine: str = "local", params: RayParams | None = None):
+    def __init__(self, engine: str = "local", params: RayParams | None = None, row_bytes: int = 0):
         if engine not in KINDS:
             raise ValueError(f"engine of a Session must be one of {', '.join(map(repr, KINDS))}, got {engine!r}")
         if params is not None and not isinstance(params, RayParams):
             raise ValueError(f"params of a Session must be a RayParams or None, got {params!r}")
-        self.kind, self.params = engine, params or RayParams()
+        if not isinstance(row_bytes, int | np.integer) or row_bytes < 0:
+            raise ValueError(f"row_bytes of a Session must be a whole number >= 0, got {row_bytes!r}")
+        self.kind, self.params, self._row_bytes = engine, params or RayParams(), int(row_bytes)
         self._lock = threading.Lock()
         self._homes: weakref.WeakSet[Home] = weakref.WeakSet()
         self._kept: dict[int, dict[int, list]] = {}  # caches of shards in this process that stand, by shard and serial number
@@ -123,7 +129,7 @@ class Session:
 
                 ensure_ray()
                 count = self.params.num_shards or most_shards(self.params)
-                self._actors.append(RaySession(count, replace(self.params, num_shards=count)))
+                self._actors.append(RaySession(count, replace(self.params, num_shards=count), row_bytes=self._row_bytes))
             return self._actors[0]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ..data.lazy_rows import SourceView
 from ..data.rows import split_ranges
 from ..kernels.pairs.families import MAX_POWER
@@ -38,6 +40,13 @@ def choose(rows: dict, problem: Problem, heads: list[Head], asked: int | None, m
         count = next((n for n in range(count, most + 1) if _fits(problem, heads, n, budget, rank)), max(most, count))
     plan_of(problem, split_ranges(problem.n_rows, count), rank, len(heads), together(heads), budget)
     return count
+
+
+def row_bytes(rows: dict, count: int) -> int:
+    """Bytes that the rows of one of so many shards take; what is read elsewhere or are strings is not known here and counts nothing."""
+    parts = [part for array in rows.values() for part in (array, *(getattr(array, name, None) for name in ("data", "indices", "indptr")))]
+    arrays = {id(part): part for part in parts if isinstance(part, np.ndarray)}
+    return -(-sum(part.nbytes for part in arrays.values()) // count)
 
 
 def _fits(problem: Problem, heads: list[Head], count: int, budget: int, rank: int) -> bool:

@@ -67,7 +67,7 @@ class _Room:
         else:
             pool = LocalPool(rows, problem, threads)
         self.problem = problem
-        policy = FailurePolicy(0 if params is None else params.max_shard_failures)
+        policy = FailurePolicy(0) if params is None else FailurePolicy(params.max_shard_failures, params.max_preemptions)
         self.coordinator = stack.enter_context(opened(pool, problem, budget, policy, threads))
         self.coordinator.begin(max(64, len(trial_heads)), max(len(trial_heads), 1))
 

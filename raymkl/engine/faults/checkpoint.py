@@ -21,6 +21,7 @@ from pyarrow import fs
 from ...data.packed import digest, pack, unpack, write_table
 from ...data.plain_arrow import DAMAGE, open_plain
 from ..problem import Head, Problem
+from ..programs.program import Program
 
 FORMAT = 1
 KEPT = 2
@@ -138,12 +139,14 @@ def clear(directory: str) -> None:
         checkpoints.files.delete_dir(checkpoints.path)
 
 
-def identity_of(rows: dict, problem: Problem, heads: list[Head]) -> dict[str, str]:
+def identity_of(rows: dict, problem: Problem, heads: list[Head] | Program) -> dict[str, str]:
     """What a checkpoint belongs to: a name and a readable value or a hash for all that decides the result."""
+    if isinstance(heads, Program):
+        return heads.identity(_data_digest(rows, problem))
     first = heads[0]
     kernels = [repr(kernel) for family in problem.families for kernel in family.kernels]
     return {
-        "data": _digest(*(part for view in problem.views for part in _parts(rows[view]))),
+        "data": _data_digest(rows, problem),
         "labels": _digest(*(head.targets for head in heads)),
         "C and sample weights": _digest(*(head.bounds * head.path[0] for head in heads)),
         "path of C": repr(sorted({head.path for head in heads})),
@@ -160,6 +163,10 @@ def identity_of(rows: dict, problem: Problem, heads: list[Head]) -> dict[str, st
         "held-out rows": _digest(*(head.watch for head in heads if head.watch is not None)),
         "max_iter": repr(sorted({head.max_rounds for head in heads})),
     }
+
+
+def _data_digest(rows: dict, problem: Problem) -> str:
+    return _digest(*(part for view in problem.views for part in _parts(rows[view])))
 
 
 def _parts(array: Any) -> list:

@@ -1,7 +1,8 @@
 """What to do when shards are lost: decisions only, no cluster.
 
 A shard is lost when its process or node died, or when it answers no ping in time. The coordinator replaces it and brings the new one
-up to date, as long as the policy allows.
+up to date, as long as the policy allows. A lost node is one event, however many shards lived there; what a cloud takes back (a preempted
+node, by Ray's word) is counted apart from what fails.
 """
 
 from __future__ import annotations
@@ -15,25 +16,63 @@ class ShardFailure(RuntimeError):
 
 
 class ShardsLost(Exception):
-    """Some shards did not answer a call. lost : cause by shard number."""
+    """Some shards did not answer a call. lost : cause by shard number. preempted : whether Ray says that a node was taken back.
 
-    def __init__(self, lost: dict[int, str]):
+    nodes : where they lived, by shard number, None where nobody knows.
+    """
+
+    def __init__(self, lost: dict[int, str], preempted: bool = False, nodes: dict[int, str | None] | None = None):
         super().__init__("; ".join(f"shard {shard}: {cause}" for shard, cause in sorted(lost.items())))
-        self.lost = lost
+        self.lost, self.preempted = lost, preempted
+        self.nodes = dict.fromkeys(lost) if nodes is None else nodes
 
     def __reduce__(self):
-        return (ShardsLost, (self.lost,))
+        return (ShardsLost, (self.lost, self.preempted, self.nodes))
+
+
+# Processes of a node that dies go one after another, and Ray learns of it by and by.
+ONE_EVENT_SECONDS = 60.0
+
+
+@dataclass
+class LossEvent:
+    """What was lost at once: shards, and the nodes they lived on. until : when the last recovery from it ended, in seconds."""
+
+    shards: set[int] = field(default_factory=set)
+    nodes: set[str | None] = field(default_factory=set)
+    until: float | None = None
+
+    def covers(self, loss: ShardsLost, now: float | None) -> bool:
+        """Whether a loss belongs to this event. now : seconds, or None while the recovery from it is under way.
+
+        A shard that is lost again is an event of its own, always: a run whose shards never come up must end.
+        """
+        if not self.shards or self.shards & set(loss.lost):
+            return False
+        if now is None:
+            return True
+        nodes = set(loss.nodes.values())
+        return self.until is not None and now - self.until < ONE_EVENT_SECONDS and None not in nodes and nodes <= self.nodes
+
+    def add(self, loss: ShardsLost) -> None:
+        """A loss that this event covers, or that it begins with."""
+        self.shards |= set(loss.lost)
+        self.nodes |= set(loss.nodes.values())
 
 
 @dataclass
 class FailurePolicy:
-    """Counts failures of a run. most : failures it may survive. failures : so far, by shard number, or -1 for the coordinator.
+    """Counts failures of a run. most, most_preemptions : events it may survive, -1 for any number.
 
-    news : what happened since it was last asked for, in words.
+    failures : losses so far, by shard number, or -1 for the coordinator. events, preemptions : so far; an event is all that was lost in
+    one recovery, and either one or the other. news : what happened since it was last asked for, in words.
     """
 
     most: int
+    most_preemptions: int = -1
     failures: Counter = field(default_factory=Counter)
+    events: int = 0
+    preemptions: int = 0
     last_cause: str = ""
     news: list[str] = field(default_factory=list)
 
@@ -41,17 +80,35 @@ class FailurePolicy:
     def total(self) -> int:
         return sum(self.failures.values())
 
-    def note(self, lost: dict[int, str]) -> None:
-        """Count the loss of shards. Raises ShardFailure when the run may not go on."""
+    def note(self, lost: dict[int, str], preempted: bool = False, another: bool = True) -> None:
+        """Count the loss of shards. Raises ShardFailure when the run may not go on.
+
+        preempted : a node was taken back. Other shards may be lost along with it for other reasons as it seems; it is still one event.
+        another : False for shards whose loss belongs to the event that was noted last.
+        """
         for shard, cause in sorted(lost.items()):
             self.failures[shard] += 1
             self.last_cause = cause
-            self.news.append(f"{_name(shard)} lost ({cause or 'unknown cause'}), replaced")
-        if self.total > self.most:
-            who = ", ".join(f"{_name(shard)} {count} time{'s' if count > 1 else ''}" for shard, count in sorted(self.failures.items()))
-            raise ShardFailure(
-                f"lost {who}, more than max_shard_failures={self.most} allows; the last cause: {self.last_cause or 'unknown'}"
-            )
+            taken = "its node was preempted: " if preempted else ""
+            self.news.append(f"{_name(shard)} lost ({taken}{cause or 'unknown cause'}), replaced")
+        if not another:
+            return
+        if preempted:
+            self.preemptions += 1
+        else:
+            self.events += 1
+        limits = (("max_shard_failures", self.events, self.most), ("max_preemptions", self.preemptions, self.most_preemptions))
+        for name, count, most in limits:
+            if 0 <= most < count:
+                raise ShardFailure(f"lost {self._who()}, more than {name}={most} allows; the last cause: {self.last_cause or 'unknown'}")
+
+    def _who(self) -> str:
+        who = ", ".join(f"{_name(shard)} {count} time{'s' if count > 1 else ''}" for shard, count in sorted(self.failures.items()))
+        if self.total == self.events:
+            return who
+        counted = [(self.events, "event"), (self.preemptions, "preemption")]
+        parts = [f"{count} {word}{'s' if count > 1 else ''}" for count, word in counted if count]
+        return f"{who} ({', '.join(parts)})"
 
     def take_news(self) -> list[str]:
         """The news, which are none afterwards."""

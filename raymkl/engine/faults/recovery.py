@@ -15,6 +15,7 @@ import numpy as np
 from ...optim.certificate import Certificate
 from ..heads.result import HeadResult
 from ..problem import Head, RoundRequest
+from ..programs.program import Program
 from ..rounds.proving import proof_request
 from ..rounds.shared import State
 from ..shard.proof import prove
@@ -77,8 +78,10 @@ def bring_up_to_date(coordinator: Coordinator, shard: int) -> set[int]:
     return {h for h, head in at_work.items() if len(head.step.ids) or head.solver.stretch != 1.0}
 
 
-def state_of(coordinator: Coordinator) -> dict:
-    """The state of a run between two rounds, as nested dicts of arrays and numbers."""
+def state_of(coordinator: Coordinator, heads: list[Head] | Program | None = None) -> dict | None:
+    """The state of a run between two rounds, as nested dicts of arrays and numbers; None where there is nothing to go on from."""
+    if isinstance(heads, Program):
+        return heads.state() if heads.checkpointed else None
     journal = coordinator.journal
     return {
         "round": journal.round,
@@ -112,8 +115,11 @@ def results_of(state: dict, n_heads: int) -> list[list[HeadResult]] | None:
     return [[_unpack_result(stage) for stage in state["results"][str(h)]] for h in range(n_heads)]
 
 
-def check_state(state: dict, heads: list[Head], n_entries: int) -> None:
+def check_state(state: dict, heads: list[Head] | Program, n_entries: int) -> None:
     """Raise ValueError for something that cannot be the state of a run of these heads."""
+    if isinstance(heads, Program):
+        heads.check_state(state)
+        return
     n, numbers = len(heads[0].targets), {str(h) for h in range(len(heads))}
     stages = [stage for stages in state["results"].values() for stage in stages]
     dual = [(part["a"], part["theta"]) for part in [*state["heads"].values(), *stages]]

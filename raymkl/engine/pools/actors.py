@@ -50,6 +50,6 @@ class ShardActor:
         """Node, CPUs and free bytes of this process."""
         return this_node(), usable_cpus(), free_memory()
 
-    def ping(self) -> bool:
-        """Whether this process is alive; answered also while a round is being worked on."""
-        return True
+    def ping(self) -> str:
+        """Where this process is alive; answered also while a round is being worked on."""
+        return this_node()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import time
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -33,7 +32,7 @@ SNAPSHOT_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class RunRequest:
-    """One fit. run : its name. state : of an earlier run to go on from. failures : of earlier coordinators, by shard. watched : whether
+    """One fit. run : its name. state : of an earlier run to go on from. policy : with what earlier coordinators lost. watched : whether
     somebody reads the rows of the history. The references in `placement` are not resolved on the way: blocks travel to the shards and not
     through here.
     """
@@ -43,7 +42,7 @@ class RunRequest:
     heads: list[Head] | Program
     params: RayParams
     state: dict | None
-    failures: dict[int, int]
+    policy: FailurePolicy
     watched: bool
 
 
@@ -58,14 +57,15 @@ class CoordinatorActor:
         self.shards = ShardActors(place)
         self.standing = StandingCaches()
         self.stopped: set[str] = set()
+        self.pools: dict[str, RayPool] = {}  # of the runs under way
 
     def rounds(self, request: RunRequest) -> Iterator[Event]:
         """Train; yields what happens, and an `Outcome` at last."""
         yield Rounds([])  # from here on a loss of this process is a loss of this run
         params, name = request.params, request.placement.rows
         standing = None if name is None else self.standing.of(name)
-        policy = FailurePolicy(params.max_shard_failures, Counter(request.failures))
-        pool = RayPool(self.shards, request.placement, params, request.run)
+        policy = request.policy
+        pool = self.pools[request.run] = RayPool(self.shards, request.placement, params, request.run)
         metrics = RunMetrics()
         try:
             problem, threads = ray.get(request.placement.problem), self._threads(pool)
@@ -75,6 +75,7 @@ class CoordinatorActor:
         finally:
             metrics.close()
             self.stopped.discard(request.run)
+            del self.pools[request.run]
             coordinator = pool = None
             gc.collect()  # what stands in reference cycles must not keep blocks in the object store until then
         yield last
@@ -88,10 +89,11 @@ class CoordinatorActor:
             now = time.monotonic()
             metrics.record(rows, policy.total)
             if policy.news:
-                yield Losses(policy.take_news(), dict(policy.failures))
-            if not isinstance(heads, Program) and now - saved >= every:
-                saved = now
-                yield State(state_of(coordinator))
+                yield Losses(policy.take_news(), policy)
+            if now - saved >= every:
+                saved, state = now, state_of(coordinator, heads)
+                if state is not None:
+                    yield State(state)
             if (request.watched and coordinator.journal.round == 1) or now - told >= word_every:
                 told = now
                 yield Rounds(rows)
@@ -116,6 +118,11 @@ class CoordinatorActor:
         serials = self.standing.drop(rows)
         for actor in self.shards.actors:
             actor.forget.remote(serials)
+
+    def waits_for(self, run: str) -> str | None:
+        """What a run waits for that is being started, in words; None when it works."""
+        pool = self.pools.get(run)
+        return None if pool is None else pool.waits_for
 
     def ping(self) -> bool:
         return True

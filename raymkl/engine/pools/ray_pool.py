@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from typing import Any
 
@@ -9,10 +10,13 @@ import ray
 
 from ..faults.policy import ShardsLost
 from ..params import RayParams
+from .placement import LOOK_SECONDS, is_placed
 from .ray_shards import Placement, ShardActors, ping
 
 # How long a replacement waits for the place of the shard that was lost.
 PLACE_SECONDS = 20.0
+# A process that starts, imports and reads its rows may take so long on a busy machine; it is no loss until then.
+START_SECONDS = 300.0
 # Ray takes arguments up to 100 KiB along with a call.
 PASSED_BYTES = 95_000
 # What Ray raises for a call to a process or node that is gone.
@@ -30,8 +34,8 @@ LOSSES = (
 class RayPool:
     """One run on the shard actors of a session; calls go to all of them and answers come back in their order.
 
-    A call raises `ShardsLost` for actors that died or answer neither the call nor a ping in `timeout_s` seconds. Answers of an actor
-    that was replaced are never looked at again.
+    A call raises `ShardsLost` for actors that died or answer neither the call nor a ping in `timeout_s` seconds; those that are being
+    started have `START_SECONDS`. Answers of an actor that was replaced are never looked at again. waits_for : what is being started.
     """
 
     def __init__(self, shards: ShardActors, placement: Placement, params: RayParams, run: str | None = None):
@@ -40,7 +44,8 @@ class RayPool:
         self.ranges = placement.ranges
         self.actors = shards.actors[: len(self.ranges)]
         self.generation = 0
-        self.started = [False] * len(self.actors)
+        self.begun = [time.monotonic()] * len(self.actors)
+        self.waits_for: str | None = None
         self._replace_dead()
 
     @property
@@ -53,7 +58,7 @@ class RayPool:
         ray.wait(pings, num_returns=len(pings), timeout=self.params.timeout_s)
         for s, answer in enumerate(pings):
             try:
-                ray.get(answer, timeout=0)
+                self._has_answered(s, ray.get(answer, timeout=0))
             except ray.exceptions.GetTimeoutError:
                 continue  # still starting, or silent: the first call tells
             except LOSSES:
@@ -84,8 +89,8 @@ class RayPool:
         try:
             # The usual case: one call for all answers.
             results = ray.get(references, timeout=self.params.timeout_s)
-            for shard in shards:
-                self.started[shard] = True
+            for s in shards:
+                self._has_answered(s)
             return results
         except ray.exceptions.GetTimeoutError:
             patience = 0.0
@@ -100,17 +105,21 @@ class RayPool:
                 continue
             try:
                 results.append(ray.get(reference, timeout=self.params.timeout_s))
-                self.started[shard] = True
+                self._has_answered(shard)
             except ray.exceptions.GetTimeoutError:
-                lost[shard] = f"its answer did not arrive within timeout_s={self.params.timeout_s:g} seconds"
+                lost[shard] = TimeoutError(f"its answer did not arrive within timeout_s={self.params.timeout_s:g} seconds")
             except LOSSES as error:
-                lost[shard] = reason_of(error)
+                lost[shard] = error
         if lost:
-            raise ShardsLost(lost)
+            lost |= self._dead()
+            # When one shard goes, others may be missed for other reasons as it seems; a preempted node explains them all.
+            preempted = any(getattr(error, "preempted", False) for error in lost.values())
+            nodes = {shard: self.shards.started.get(self.actors[shard]._actor_id.hex()) for shard in lost}
+            raise ShardsLost({shard: reason_of(error) for shard, error in lost.items()}, preempted, nodes)
         return results
 
-    def _unanswered(self, references: list, shards: list[int], patience: float) -> dict[int, str]:
-        """Wait until every call is answered or its shard is known to be silent; returns the silent ones with a reason.
+    def _unanswered(self, references: list, shards: list[int], patience: float) -> dict[int, Exception]:
+        """Wait until every call is answered or its shard is known to be silent; returns the silent ones with what says so.
 
         patience : seconds until the first ping.
         """
@@ -122,22 +131,56 @@ class RayPool:
                 del waiting[reference]
             lost |= self._silent(list(waiting.values()))
             waiting = {reference: s for reference, s in waiting.items() if s not in lost}
+        self.waits_for = None
         return lost
 
-    def _silent(self, shards: list[int]) -> dict[int, str]:
-        """Those of the shards that answer no ping, with a reason. A long round is no reason to give up a shard, silence is."""
+    def _silent(self, shards: list[int]) -> dict[int, Exception]:
+        """Those of the shards that answer no ping, with what says so.
+
+        A long round is no reason to give up a shard, nor is a slow start; silence is.
+        """
         pings = {s: ping(self.actors[s]) for s in shards}
         limit, silent = self.params.timeout_s, {}
         answered = ray.wait(list(pings.values()), num_returns=len(pings), timeout=limit)[0] if pings else []
+        starting = []
         for s, answer in pings.items():
-            if answer not in answered:
-                silent[s] = f"{'answered no ping' if self.started[s] else 'did not start'} within timeout_s={limit:g} seconds"
-                continue
-            try:
-                ray.get(answer)
-            except LOSSES as error:
-                silent[s] = reason_of(error)
+            if answer in answered:
+                try:
+                    self._has_answered(s, ray.get(answer))
+                except LOSSES as error:
+                    silent[s] = error
+            elif self._has_started(s):
+                silent[s] = TimeoutError(f"answered no ping within timeout_s={limit:g} seconds")
+            elif time.monotonic() - self.begun[s] < max(START_SECONDS, limit):
+                starting.append(s)
+            else:
+                silent[s] = TimeoutError(f"did not start within {max(START_SECONDS, limit):g} seconds")
+        self._say_what_starts(starting)
         return silent
+
+    def _dead(self) -> dict[int, Exception]:
+        """Shards that Ray knows to be gone, and why. Asked at a loss: all that a node takes along is one event, and Ray knows best why."""
+        pings = {s: ping(actor) for s, actor in enumerate(self.actors)}
+        dead: dict[int, Exception] = {}
+        answered, _ = ray.wait(list(pings.values()), num_returns=len(pings), timeout=LOOK_SECONDS)
+        for s in (s for s, answer in pings.items() if answer in answered):
+            try:
+                ray.get(pings[s])
+            except LOSSES as error:
+                dead[s] = error
+        return dead
+
+    def _has_started(self, s: int) -> bool:
+        return self.actors[s]._actor_id.hex() in self.shards.started
+
+    def _has_answered(self, s: int, node: str | None = None) -> None:
+        name = self.actors[s]._actor_id.hex()
+        self.shards.started[name] = node or self.shards.started.get(name)
+
+    def _say_what_starts(self, shards: list[int], what: str = "to start") -> None:
+        since = time.monotonic() - min((self.begun[s] for s in shards), default=0.0)
+        names = f"shard{'s' if len(shards) > 1 else ''} {', '.join(map(str, shards[:8]))}{', ...' if len(shards) > 8 else ''}"
+        self.waits_for = f"{names} {what}, for {since:.0f} s" if shards else None
 
     def replace(self, shards: list[int]) -> None:
         """Start new actors in the place of lost ones and give them their rows.
@@ -148,14 +191,28 @@ class RayPool:
         self.generation += 1
         for s in shards:
             self._begin(s)
-        pings = {ping(self.actors[s]): s for s in shards}
-        answered, _ = ray.wait(list(pings), num_returns=len(pings), timeout=min(PLACE_SECONDS, self.params.timeout_s))
-        for s in (s for answer, s in pings.items() if answer not in answered):
+        for s in self._without_place(shards):
             self._begin(s, crowded=True)
         self.load(shards)
 
+    def _without_place(self, shards: list[int]) -> list[int]:
+        """Those of the shards that found no place in time. One that has a place may take longer to start, which is another matter."""
+        pings = {ping(self.actors[s]): s for s in shards}
+        deadline = time.monotonic() + PLACE_SECONDS
+        while pings and time.monotonic() < deadline:
+            for answer in ray.wait(list(pings), num_returns=len(pings), timeout=LOOK_SECONDS)[0]:
+                s = pings.pop(answer)
+                try:
+                    self._has_answered(s, ray.get(answer))
+                except LOSSES:
+                    # Ray may not know yet that a node is gone, and start another actor on it: that is part of the same loss.
+                    self._begin(s)
+                    pings[ping(self.actors[s])] = s
+            self._say_what_starts(sorted(pings.values()), "to find a place and start")
+        return [] if not pings or is_placed(self.shards.group) else sorted(pings.values())
+
     def _begin(self, s: int, crowded: bool = False) -> None:
-        self.actors[s], self.started[s] = self.shards.replaced(s, self.actors[s], crowded), False
+        self.actors[s], self.begun[s] = self.shards.replaced(s, self.actors[s], crowded), time.monotonic()
 
     def close(self) -> None:
         """Let shards forget this run."""
@@ -164,8 +221,10 @@ class RayPool:
 
 
 def reason_of(error: Exception) -> str:
-    """In one line what Ray says about a loss."""
-    return f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+    """In one line what is known about a loss."""
+    if isinstance(error, TimeoutError) and not isinstance(error, ray.exceptions.RayError):
+        return str(error)  # our own words
+    return f"{type(error).__name__}: {[*str(error).strip().splitlines(), ''][0]}"
 
 
 def _stored(argument: Any) -> Any:

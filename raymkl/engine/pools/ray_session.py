@@ -11,15 +11,15 @@ go on from their last state.
 from __future__ import annotations
 
 import threading
+import time
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import ray
 
-from ..events import Event, Losses, Outcome, Rounds, State
+from ..events import Event, Losses, Outcome, Rounds, State, Waiting
 from ..faults.policy import FailurePolicy, ShardFailure
 from ..params import RayParams
 from ..placed import CLOSED, PlacedRows
@@ -27,11 +27,14 @@ from ..problem import Head, Problem
 from ..programs.program import Program
 from .coordinator_actor import RunRequest, coordinator_class
 from .placement import spare_cpus, wait_for_place
-from .ray_pool import LOSSES, reason_of
+from .ray_pool import LOSSES, START_SECONDS, reason_of
 from .ray_shards import RUNS_AT_ONCE, Place, Placement, end_shards, placed, start_shards
 
-# A coordinator reports between rounds, unwatched every `timeout_s`; so many times that without a word mean that it is gone.
+# A coordinator reports between rounds, unwatched every `timeout_s`; so many times that without a word mean that it is gone, unless it says
+# that something is being started.
 SILENCE = 10.0
+# How often a run that waits says for what.
+WAITING_SECONDS = 10.0
 
 
 def ensure_ray() -> None:
@@ -41,18 +44,21 @@ def ensure_ray() -> None:
 
 
 class CoordinatorLost(Exception):
-    """The coordinator's process or node is gone, or it has been silent for too long. begun : whether it had begun with the run."""
+    """The coordinator's process or node is gone, or it has been silent for too long.
 
-    def __init__(self, reason: str, begun: bool):
+    begun : whether it had begun with the run. preempted : whether Ray says that its node was taken back.
+    """
+
+    def __init__(self, reason: str, begun: bool, preempted: bool = False):
         super().__init__(reason)
-        self.begun = begun
+        self.begun, self.preempted = begun, preempted
 
 
 class RaySession:
-    """Actors of a session. count : of shards."""
+    """Actors of a session. count : of shards. row_bytes : what the rows of a shard will take, where it is known."""
 
-    def __init__(self, count: int, params: RayParams, patience: float = 0.0):
-        self.count, self.params = count, params
+    def __init__(self, count: int, params: RayParams, patience: float = 0.0, row_bytes: int = 0):
+        self.count, self.params, self.row_bytes = count, params, row_bytes
         self.lock, self.closed = threading.Lock(), False
         self.generation = 0
         self.place: Place | None = None
@@ -61,9 +67,10 @@ class RaySession:
 
     def _start(self, patience: float) -> None:
         cpus = spare_cpus(self.count * self.params.cpus_per_shard)
-        self.place = start_shards(self.count, self.params, patience)
+        self.place = start_shards(self.count, self.params, patience, self.row_bytes)
         try:
-            self.coordinator = coordinator_class(RUNS_AT_ONCE).options(num_cpus=cpus).remote(self.place)
+            more = {"runtime_env": dict(self.params.runtime_env)} if self.params.runtime_env else {}
+            self.coordinator = coordinator_class(RUNS_AT_ONCE).options(num_cpus=cpus, **more).remote(self.place)
         except BaseException:
             self._end()
             raise
@@ -123,17 +130,17 @@ class RaySession:
 
         state : of an earlier run to go on from. keep : called with the state of the run now and then.
         """
-        policy, forgiven = FailurePolicy(params.max_shard_failures), False
+        policy, forgiven = FailurePolicy(params.max_shard_failures, params.max_preemptions), False
         placement = self._placement(rows, problem)
         while True:
             generation = self.generation
-            request = RunRequest(uuid.uuid4().hex, placement, heads, params, state, dict(policy.failures), report is not None)
+            request = RunRequest(uuid.uuid4().hex, placement, heads, params, state, policy, report is not None)
             try:
                 for event in self._events(request):
                     if isinstance(event, Outcome):
                         return event
                     if isinstance(event, Losses):
-                        policy.failures = Counter(event.failures)
+                        policy = event.policy
                     if isinstance(event, State):
                         state = event.state
                         if keep is not None:
@@ -145,7 +152,7 @@ class RaySession:
                 # Its last state is here; another coordinator with new shards goes on from there, once they find a place. One that was
                 # gone before this fit came is no loss of it, once.
                 if error.begun or forgiven:
-                    policy.note({-1: str(error)})
+                    policy.note({-1: str(error)}, error.preempted)
                 forgiven = True
                 for line in policy.take_news() if report is not None else ():
                     report({"message": line})
@@ -162,9 +169,7 @@ class RaySession:
         over = False
         try:
             while True:
-                ready, _ = ray.wait([running], timeout=SILENCE * request.params.timeout_s)
-                if not ready:
-                    raise CoordinatorLost(f"the coordinator was silent for {SILENCE * request.params.timeout_s:g} seconds", begun)
+                yield from self._until_ready(running, coordinator, request, begun)
                 try:
                     event = ray.get(next(running))
                 except StopIteration:
@@ -175,7 +180,7 @@ class RaySession:
                     return
         except LOSSES as error:
             over = True
-            raise CoordinatorLost(reason_of(error), begun) from None
+            raise CoordinatorLost(reason_of(error), begun, getattr(error, "preempted", False)) from None
         except ray.exceptions.RayTaskError as error:
             over = True
             raise error.cause if isinstance(error.cause, Exception) else ShardFailure(str(error)) from None
@@ -183,9 +188,28 @@ class RaySession:
             if not over:
                 coordinator.stop.options(concurrency_group="watch").remote(request.run)
 
+    def _until_ready(self, running: Any, coordinator: Any, request: RunRequest, begun: bool) -> Iterator[Event]:
+        """Wait for the next word of a run, and say what it waits for. Raises CoordinatorLost when there is none for too long."""
+        limit = SILENCE * request.params.timeout_s if begun else max(SILENCE * request.params.timeout_s, START_SECONDS)
+        heard = started = time.monotonic()
+        while not ray.wait([running], timeout=min(WAITING_SECONDS, limit))[0]:
+            asked = coordinator.waits_for.options(concurrency_group="watch").remote(request.run)
+            words = None
+            if ray.wait([asked], timeout=min(WAITING_SECONDS, limit))[0]:
+                words = ray.get(asked)
+            elif not begun:
+                words = f"the coordinator to start, for {time.monotonic() - started:.0f} s"
+            if words is not None:
+                yield Waiting(words)
+                heard = time.monotonic() if begun else heard
+            if time.monotonic() - heard >= limit:
+                raise CoordinatorLost(f"the coordinator was silent for {limit:g} seconds", begun)
+
 
 def _rows_of(event: Event) -> list[dict]:
     """What a report is told of an event."""
+    if isinstance(event, Waiting):
+        return [{"message": f"waiting for {event.words}"}]
     if isinstance(event, Losses):
         return [{"message": line} for line in event.news]
     return event.rows if isinstance(event, Rounds) else []

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -22,6 +22,7 @@ from ..params import RayParams
 from ..problem import Problem
 from ..sizing import usual_shards
 from .actors import ShardActor
+from .demand import demand_of, matches
 from .placement import ask_for_place, check_resources, most_shards, wait_for_cpus, wait_for_place
 
 # Runs that a shard works on at once; more wait.
@@ -35,18 +36,24 @@ def _shard_class() -> Any:
     return ray.remote(concurrency_groups={"watch": 1}, max_concurrency=RUNS_AT_ONCE)(ShardActor)
 
 
-def start_shard(index: int, params: RayParams, group: tuple | None, crowded: bool = False) -> Any:
-    """A shard actor. group : (placement group, ours). crowded : on any node with CPUs, free or not."""
+def start_shard(index: int, place: Place, crowded: bool = False) -> Any:
+    """A shard actor. crowded : on any node that could hold it, were it free."""
+    params, (group, ours) = place.params, place.group
     # Ray's own restarts would answer with an empty state.
-    options = {"num_cpus": params.cpus_per_shard, "max_restarts": 0, "max_task_retries": 0}
-    if group is not None:
-        bundle = index if group[1] else -1
-        options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group[0], placement_group_bundle_index=bundle)
+    options: dict[str, Any] = {"max_restarts": 0, "max_task_retries": 0}
+    if params.runtime_env:
+        options["runtime_env"] = dict(params.runtime_env)
     if crowded:
-        nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) > 0]
+        alive = [node for node in ray.nodes() if node["Alive"] and matches(node.get("Labels") or {}, params.label_selector)]
+        asked = demand_of(params)
+        nodes = [node["NodeID"] for node in alive if all(node["Resources"].get(name, 0.0) > 0 for name in asked)]
         options["num_cpus"] = 0
         if nodes:
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(nodes[index % len(nodes)], soft=True)
+    else:
+        options["num_cpus"], options["memory"] = place.demand["CPU"], place.demand.get("memory", 0)
+        options["resources"] = dict(params.resources or {})
+        options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index if ours else -1)
     return _shard_class().options(**options).remote()
 
 
@@ -57,11 +64,15 @@ def ping(actor: Any) -> Any:
 
 @dataclass
 class Place:
-    """Where shards live. actors : in the order of the shards. group : (placement group, ours). params : what they were started with."""
+    """Where shards live. actors : in the order of the shards. group : (placement group, ours). params : what they were started with.
+
+    demand : what each of them reserves, by resource.
+    """
 
     actors: list
     group: tuple
     params: RayParams
+    demand: dict[str, float] = field(default_factory=dict)
 
 
 @contextmanager
@@ -75,13 +86,13 @@ def shard_actors(count: int, params: RayParams, patience: float = 0.0) -> Iterat
         end_shards(place)
 
 
-def start_shards(count: int, params: RayParams, patience: float = 0.0) -> Place:
-    """Have shard actors started; they are on their way when this returns."""
-    check_resources(count, params, patience)
+def start_shards(count: int, params: RayParams, patience: float = 0.0, row_bytes: int = 0) -> Place:
+    """Have shard actors started; they are on their way when this returns. row_bytes : what the rows of a shard take, where it is known."""
+    demand = check_resources(count, params, patience, row_bytes)
     wait_for_cpus(count * params.cpus_per_shard)
-    place = Place([], ask_for_place(count, params), params)
+    place = Place([], ask_for_place(count, params, demand), params, demand)
     try:
-        place.actors += [start_shard(index, params, place.group) for index in range(count)]
+        place.actors += [start_shard(index, place) for index in range(count)]
     except BaseException:
         end_shards(place)
         raise
@@ -100,16 +111,17 @@ class ShardActors:
     """The shard actors of a session, as its coordinator sees them: one of them may be another one tomorrow."""
 
     def __init__(self, place: Place):
-        self.actors, self.group, self.params = list(place.actors), place.group, place.params
+        self.actors, self.group, self.place = list(place.actors), place.group, place
         self.lock = threading.Lock()
         self.replacements: list = []
+        self.started: dict[str, str | None] = {}  # actors that have answered, by their names, and their nodes as far as they are known
 
     def replaced(self, s: int, lost: Any, crowded: bool = False) -> Any:
         """Another actor in the place of one that was lost, started now unless another run has done so. crowded : see `start_shard`."""
         with self.lock:
             if self.actors[s] is lost:
                 ray.kill(lost)
-                self.actors[s] = start_shard(s, self.params, None if crowded else self.group, crowded)
+                self.actors[s] = start_shard(s, self.place, crowded)
                 self.replacements.append(self.actors[s])
             return self.actors[s]
 

@@ -52,12 +52,15 @@ class State:
 
 @dataclass
 class Featured:
-    """What was learned. mu : (M,). coefficients : (K, M, L) of kernels as given. normalisation : (M,) factors of the kernels."""
+    """What was learned. mu : (M,). normalisation : (M,) factors of the kernels.
+
+    points : (K, M, L) dual variables of the landmarks, by kernel: f_k(x) = sum_ml mu_m normalisation_m points[k, m, l] k_m(x, z_l).
+    """
 
     state: State
     mu: np.ndarray
-    coefficients: np.ndarray
     normalisation: np.ndarray
+    points: np.ndarray
     history: list[dict]
 
 
@@ -70,7 +73,7 @@ class _Bench:
     def __init__(self, shard: Shard, kernels: list[Kernel], rows: dict, spherical: bool):
         self.own, self.landmarks = shard.own, Landmarks(kernels, rows, spherical)
         self.roots: np.ndarray | None = None
-        self.window, self.rows = (self.own.first, self.own.first + self.own.n), self.own.features
+        self.window, self.rows = (-1, -1), self.own.features  # of a source no window is read yet
         self.reader = WindowReader(self.own.features) if any(isinstance(a, SourceView) for a in self.own.features.values()) else None
 
     def take(self, window: tuple[int, int], ids: np.ndarray) -> dict:
@@ -185,7 +188,7 @@ class LandmarkAveraging(Program):
                 break
         crew.release(NAME)
         mu, _ = self._weights()
-        self.found = Featured(self.state, mu, self._coefficients().transpose(2, 0, 1).copy(), self.normalisation, self.history)
+        self.found = Featured(self.state, mu, self.normalisation, self._points().transpose(2, 0, 1).copy(), self.history)
 
     def outcome(self) -> Featured:
         return self.found
@@ -209,11 +212,15 @@ class LandmarkAveraging(Program):
             return task.kernel_weights(state.squares, state.t), task.scale(state.t)
         return kernel_weights(np.sqrt(state.squares), state.weight * task.prices, task.q), task.C
 
+    def _points(self) -> np.ndarray:
+        """(M, L, K) dual variables of the landmarks, kernel by kernel."""
+        used = self.normalisation > 0  # a constant kernel has the factor 0: it has no part in anything
+        factors = np.where(used, self._weights()[1] / np.sqrt(np.where(used, self.normalisation, 1.0)), 0.0)
+        return np.stack([factors[m] * (root @ self.state.theta[m]) for m, root in enumerate(self.roots)])
+
     def _coefficients(self) -> np.ndarray:
         """(M, L, K) of the values of kernels as given with the landmarks."""
-        mu, scale = self._weights()
-        factors = scale * mu * np.sqrt(self.normalisation)
-        return np.stack([factors[m] * (root @ self.state.theta[m]) for m, root in enumerate(self.roots)])
+        return self._points() * (self._weights()[0] * self.normalisation)[:, None, None]
 
     def _epoch(self, crew: Any, epoch: int) -> None:
         """Visit every row once, batch by batch."""

@@ -84,12 +84,12 @@ def open_sums(shard: Shard, n_classes: int) -> None:
 def advance(shard: Shard, change: Change) -> np.ndarray | None:
     """Apply a change; (own rows of watch, R, K) sums after it. None when this shard has not seen the steps before."""
     sums: _Sums = shard.scratch[NAME]
+    shard.pairs.enter(change.request)  # whatever else is to be done: all caches hold the same columns
     if sums.step == change.step:
         return sums.reply
     if sums.step != change.step - 1:
         return None
     if len(change.ids):
-        shard.pairs.enter(change.request)
         add_columns(shard, sums.G, change.ids, change.slots, change.delta)
     sums.step, sums.reply = change.step, _of_rows(shard, sums.G, shard.own.numbers(change.watch))
     return sums.reply
@@ -217,17 +217,23 @@ class LostMargins(Program):
 
     def _advance(self, lost: np.ndarray, delta: np.ndarray, batch: np.ndarray, before: np.ndarray | None) -> np.ndarray:
         """(b, R, K) sums of the rows of a batch, once the last one's changes are known everywhere; lengths follow. before : (k, R, K)."""
-        self.step += 1
-        request, slots = self.shared.entering(lost, None) if len(lost) else (RoundRequest(0, NO_IDS, NO_IDS, {}), NO_IDS)
         watch = np.union1d(lost, batch) if len(lost) else batch
-        change = Change(self.step, request, lost, slots, delta, watch)
-        while _incomplete(parts := self.crew.apply(advance, change)):
-            self._rebuild(lost, delta, self.step - 1)
+        at_once = self.shared.cache.capacity  # a batch may lose more margins than there is room for columns
+        for start in range(0, max(len(lost), 1), at_once):
+            self.step += 1
+            some, asked = slice(start, start + at_once), watch if start + at_once >= len(lost) else NO_IDS
+            while _incomplete(parts := self.crew.apply(advance, self._change(lost[some], delta[some], asked))):
+                self._rebuild(lost[start:], delta[start:], self.step - 1)
         G = np.concatenate(parts)  # shards own contiguous ranges: rows come in order
         if len(lost):
             after = G[np.searchsorted(watch, lost)]
             self.forms += np.einsum("ik,irk->r", delta, before + after)
         return G[np.searchsorted(watch, batch)]
+
+    def _change(self, ids: np.ndarray, delta: np.ndarray, watch: np.ndarray) -> Change:
+        """The present step; its columns have their slots from now on, which what comes between may take from them."""
+        request, slots = self.shared.entering(ids, None) if len(ids) else (RoundRequest(0, NO_IDS, NO_IDS, {}), NO_IDS)
+        return Change(self.step, request, ids, slots, delta, watch)
 
     def _rebuild(self, lost: np.ndarray, delta: np.ndarray, step: int) -> None:
         """Bring shards that took the place of lost ones to where the others are: after a step, before these changes."""

@@ -11,6 +11,7 @@ them do again what was done with `Crew.keep`. Whatever else a program leaves wit
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -25,6 +26,25 @@ class Program:
         """Do it, yielding new rows of the history now and then."""
         raise TypeError(f"{type(self).__name__} does nothing")
         yield []
+
+    # Whether a run can be taken up again: then there are `identity`, `state` and `restore`.
+    checkpointed = False
+
+    def identity(self, data: str) -> dict[str, str]:
+        """What a checkpoint belongs to, by name: all that decides the result. data : a digest of the rows."""
+        raise TypeError(f"{type(self).__name__} has no checkpoints")
+
+    def state(self) -> dict | None:
+        """The state of the run between two of its yields: nested dicts of arrays and numbers, with "round" and "history" among them."""
+        raise TypeError(f"{type(self).__name__} has no checkpoints")
+
+    def restore(self, state: dict) -> None:
+        """Go on from a state, once `rounds` begins. Raises one of `plain_arrow.DAMAGE` for something that is none."""
+        raise TypeError(f"{type(self).__name__} has no checkpoints")
+
+    def check_state(self, state: dict) -> None:
+        """Raise one of `plain_arrow.DAMAGE` for something that is no state of such a run."""
+        copy(self).restore(state)
 
     def outcome(self) -> Any:
         """What was learned, once `rounds` is exhausted; `train` hands it back."""

@@ -92,6 +92,8 @@ class Coordinator:
         """
         try:
             if isinstance(heads, Program):
+                if state is not None:
+                    heads.restore(state)
                 yield from heads.rounds(self)
                 self.shared.keep_caches()
                 return

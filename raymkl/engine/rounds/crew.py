@@ -7,13 +7,14 @@ the engine need not know that shards can be lost.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ..faults.policy import FailurePolicy, ShardsLost
+from ..faults.policy import FailurePolicy, LossEvent, ShardsLost
 from ..pools.protocol import Pool
 from ..problem import RoundRequest
 from ..programs.program import forget
@@ -36,6 +37,7 @@ class Crew:
         self.pool, self.policy, self.bring_up_to_date = pool, policy or FailurePolicy(0), bring_up_to_date
         self.kept: dict[str, tuple[Callable, tuple]] = {}
         self.ahead: dict[int, set[int]] = {}
+        self.event = LossEvent()  # the last one
         self.recovering = threading.Lock()
         self.recovering_thread: int | None = None
 
@@ -118,7 +120,7 @@ class Crew:
                 return  # another thread has done it
             self.recovering_thread = threading.get_ident()
             try:
-                self._replace(loss.lost)
+                self._replace(loss)
             finally:
                 self.recovering_thread = None
 
@@ -132,11 +134,16 @@ class Crew:
             except ShardsLost as loss:
                 self._recover(loss, generation)
 
-    def _replace(self, lost: dict[int, str]) -> None:
+    def _replace(self, loss: ShardsLost) -> None:
         behind: set[int] = set()  # shards that are new and do not know all yet
+        lost, now = loss.lost, time.monotonic()
         while lost or behind:
             if lost:
-                self.policy.note(lost)
+                another = not self.event.covers(loss, now)
+                self.policy.note(lost, loss.preempted, another)
+                self.event = LossEvent() if another else self.event
+                self.event.add(loss)
+                now = None  # the recovery is under way
             behind |= set(lost)
             try:
                 if lost:
@@ -146,7 +153,8 @@ class Crew:
                     self.ahead[shard] = self.bring_up_to_date(shard)
                     behind.discard(shard)
             except ShardsLost as again:
-                lost = again.lost
+                loss, lost = again, again.lost
+        self.event.until = time.monotonic()
 
 
 def without_changes(request: RoundRequest, known: set[int]) -> RoundRequest:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import ray
 from ray.cluster_utils import Cluster
+from ray.core.generated import autoscaler_pb2
 
 from raymkl import RayParams
 from raymkl.engine.pools.placement import most_shards
-from tests.engine.faults.faulty_kernel import X, Y, faulty, model
+from tests.engine.faults.faulty_kernel import LEAST_MEMORY, X, Y, faulty, model
 from tests.processes import own_workers, wait_for
 from tests.reference import apart
 
@@ -33,6 +34,15 @@ def nodes_with_shards():
     return {actor["Address"]["NodeID"] for actor in actors if actor["ActorClassName"] == "ShardActor"}
 
 
+def preempt(node):
+    """Take a node back as a cloud does: Ray is told why, then the node goes."""
+    reason = autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
+    gcs = ray._raylet.GcsClient(address=ray.get_runtime_context().gcs_address)
+    accepted, why = gcs.drain_node(node.node_id, reason, "taken back", 1)
+    assert accepted, why
+    cluster.remove_node(node, allow_graceful=True)
+
+
 folder = Path(sys.argv[1])
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False})
 nodes = [cluster.add_node(num_cpus=1, object_store_memory=STORE) for _ in range(2)]
@@ -51,12 +61,26 @@ try:
     want = model(faulty(folder, 10**9), engine="local").fit(X, Y).decision_function(X)
     kernel = faulty(folder, 4, what="wait")
     with ThreadPoolExecutor(1) as pool:  # nodes come and go in the main thread only
-        fit = pool.submit(model(kernel, num_shards=3, timeout_s=30.0).fit, X, Y)
+        # Two shards on every node: a node is one event, or not even that where the coordinator goes along.
+        six = {"num_shards": 6, "cpus_per_shard": 0.5, "memory_per_shard": LEAST_MEMORY // 3}
+        fit = pool.submit(model(kernel, **six, timeout_s=30.0, max_shard_failures=1).fit, X, Y)
         assert wait_for(lambda: (folder / "ready").exists() or fit.done(), 120)
-        assert len(nodes_with_shards()) == 3, nodes_with_shards()
+        assert len(nodes_with_shards()) == 3, fit.exception() if fit.done() else nodes_with_shards()
         cluster.remove_node(nodes.pop(0), allow_graceful=False)
         nodes.append(cluster.add_node(num_cpus=1, object_store_memory=STORE))
         (folder / "go").touch()
+        clf = fit.result()
+    assert clf.shard_failures_ >= 1
+    assert apart(clf.decision_function(X), want) < 0.05
+
+    (folder / "preempted").mkdir()
+    kernel = faulty(folder / "preempted", 4, what="wait")
+    with ThreadPoolExecutor(1) as pool:  # a node that is taken back is no failure
+        fit = pool.submit(model(kernel, num_shards=3, timeout_s=30.0, max_shard_failures=0).fit, X, Y)
+        assert wait_for(lambda: (folder / "preempted/ready").exists() or fit.done(), 120)
+        preempt(nodes.pop(0))
+        nodes.append(cluster.add_node(num_cpus=1, object_store_memory=STORE))
+        (folder / "preempted/go").touch()
         clf = fit.result()
     assert clf.shard_failures_ >= 1
     assert apart(clf.decision_function(X), want) < 0.05

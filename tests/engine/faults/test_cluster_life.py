@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -71,6 +73,42 @@ def test_a_process_is_lost(cluster, tmp_path, calm, capfd, times, what, who, mor
     assert clf.converged_ and apart(clf.decision_function(X), calm) < 0.05
     said = re.findall(r"\[raymkl\] (the coordinator|shard \d) lost \(.+\), replaced", capfd.readouterr().err)
     assert len(said) == times and all(name.startswith(who) or who in name for name in said)
+
+
+def test_a_slow_start_is_no_loss(cluster, tmp_path, monkeypatch):
+    """A process that takes longer to start than a ping may take is waited for, and somebody can ask what for; only then it is lost."""
+    from raymkl.engine.faults.policy import ShardsLost
+    from raymkl.engine.pools import ray_pool
+    from raymkl.engine.pools.actors import ShardActor
+    from raymkl.engine.pools.ray_shards import Place, ShardActors, placed
+    from tests.builders import problem_of
+
+    started = str(tmp_path / "started")
+
+    class Slow(ShardActor):
+        def __init__(self):
+            while not os.path.exists(started):
+                time.sleep(0.02)
+            super().__init__()
+
+    actor = cluster.remote(concurrency_groups={"watch": 1}, num_cpus=0)(Slow).remote()
+    where = params(num_shards=1, timeout_s=0.2)
+    try:
+        pool = ray_pool.RayPool(ShardActors(Place([actor], (None, False), where)), placed({None: X}, problem_of([RBF()], len(X)), 1), where)
+        with monkeypatch.context() as impatient:
+            impatient.setattr(ray_pool, "START_SECONDS", 0.5)
+            with pytest.raises(ShardsLost, match=r"did not start within 0\.5 seconds"):
+                pool.load([0])
+        with ThreadPoolExecutor(1) as thread:
+            loading = thread.submit(pool.load, [0])
+            assert wait_for(lambda: pool.waits_for is not None or loading.done(), 30)
+            assert re.fullmatch(r"shard 0 to start, for \d+ s", pool.waits_for)
+            Path(started).touch()
+            loading.result(60)
+        assert pool.waits_for is None and len(pool.call_all("resources")) == 1
+    finally:
+        Path(started).touch()
+        cluster.kill(actor)
 
 
 def test_more_failures_than_allowed(cluster, tmp_path):

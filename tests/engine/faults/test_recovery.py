@@ -255,6 +255,17 @@ def test_losses_during_a_recovery_count():
         run(problem, rows, heads, faults, most=3)
 
 
+def test_shards_lost_together_are_one_event():
+    """As on a node: all at once; those in their place one after the other while they are brought up to date."""
+    problem, rows, heads, _, _, seen = Calm.of("one head")
+    faults = [Fault("advance", 2, (0, 1))]
+    _, pool, coordinator = run(problem, rows, heads, faults, most=1)
+    assert coordinator.crew.policy.events == 1 and coordinator.crew.policy.total == len(pool.deaths) == 2
+    faults += [Fault("take_bases", seen["take_bases"] + 1, (0,)), Fault("take_bases", seen["take_bases"] + 3, (1,))]
+    _, pool, coordinator = run(problem, rows, heads, faults, most=2)
+    assert coordinator.crew.policy.events == 2 and coordinator.crew.policy.total == len(pool.deaths) == 4
+
+
 def test_lost_shards_are_counted_once_each():
     """Two at once, and one of them again while they are replaced: three losses."""
     problem, rows, heads, _, _, seen = Calm.of("one head")

@@ -1,65 +1,25 @@
 """Sizing: how many shards a run has, and requests that can never be met are refused with what was asked for and what there is."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from raymkl import MKLClassifier, RayParams
 from raymkl.engine import sizing
+from raymkl.engine.plan import DEFAULT_SHARE
 from raymkl.engine.problem import Head, Problem
-from raymkl.kernels import Laplacian, rbf
+from raymkl.kernels import Custom, Laplacian, rbf
 from raymkl.kernels.pairs.families import group
 from raymkl.optim.losses import Hinge
 from raymkl.optim.norms import LpNorm
+from tests.processes import wait_for
 from tests.reference import apart, noisy_problem
 
 placement = pytest.importorskip("raymkl.engine.pools.placement")
 
 BANK = [*rbf([0.05, 0.5]), Laplacian(gamma=0.2)]
 X, Y = noisy_problem(400, seed=51)
-
-
-def test_whole_shards_per_node():
-    def count(cpus, each, kind="SPREAD"):
-        return placement.whole_shards(cpus, RayParams(cpus_per_shard=each, placement=kind))
-
-    assert count([0, 1, 1, 1], 1) == 3
-    assert count([3, 3], 2) == 2
-    assert count([0.3], 0.1) == 3  # 0.3 / 0.1 is 2.9999999999999996
-    assert count([4, 2, 1], 2, "STRICT_SPREAD") == 2
-    assert count([4, 2, 1], 2, "STRICT_PACK") == 2
-    assert count([], 1) == 0
-
-
-@given(st.lists(st.integers(0, 8), max_size=6), st.integers(1, 20), st.sampled_from([0.5, 1, 2, 3]))
-def test_trouble_is_exactly_what_does_not_fit(cpus, shards, each):
-    trouble = placement.trouble_with(shards, RayParams(cpus_per_shard=each), [float(c) for c in cpus])
-    assert (trouble is None) == (shards <= sum(int(c // each) for c in cpus))
-    if trouble is not None:
-        assert trouble.startswith(f"{shards} shard") and "CPU" in trouble
-
-
-@pytest.mark.parametrize(
-    "shards, each, cpus, words",
-    [
-        (50, 1, [0, 1, 1, 1], "50 shards of 1 CPU need 50 CPUs, the Ray cluster has 3; ask for fewer shards"),
-        (1, 4, [2, 2, 2], "1 shard of 4 CPU need 4 CPUs, each on one node, and the largest node of the Ray cluster has 2"),
-        (3, 2, [3, 3], "has nodes of 3, 3 CPUs, which hold 2 whole shards with placement='SPREAD'"),
-        (1, 1, [], "the Ray cluster has 0"),
-    ],
-)
-def test_what_was_asked_and_what_there_is(shards, each, cpus, words):
-    assert words in placement.trouble_with(shards, RayParams(cpus_per_shard=each), cpus)
-
-
-def test_somebody_elses_group():
-    params = RayParams(placement="STRICT_PACK")
-    assert placement.trouble_with(2, params, [1.0, 1.0, 1.0], taken=1.0, inside=True) is None
-    words = placement.trouble_with(3, params, [1.0, 1.0, 1.0], taken=1.0, inside=True)
-    assert "need 3 CPUs, the placement group that this fit runs in has 2 (3, of which this task holds 1)" in words
-    words = placement.trouble_with(1, RayParams(cpus_per_shard=2), [1.0, 1.0], inside=True)
-    assert "the largest bundle of the placement group that this fit runs in has 1" in words
 
 
 # -- the memory plan ----------------------------------------------------------------------------------------------------
@@ -127,6 +87,44 @@ def test_more_memory_than_any_node_has(ray_cluster):
     params = RayParams(num_shards=1, memory_per_shard=int(largest) + 1, timeout_s=60.0)
     with pytest.raises(ValueError, match=rf"is more than any node of the Ray cluster has: the largest one has {int(largest)} bytes"):
         MKLClassifier(kernels=BANK, engine="ray", ray_params=params).fit(X, Y)
+
+
+def reserved(ray):
+    """Bytes of the cluster's memory that somebody has reserved."""
+    return ray.cluster_resources()["memory"] - ray.available_resources().get("memory", 0.0)
+
+
+@pytest.mark.parametrize("budget", [50 * 2**20, None], ids=["a budget", "the default one"])
+def test_shards_reserve_their_memory(ray_cluster, budget):
+    from raymkl import Session
+
+    assert wait_for(lambda: reserved(ray_cluster) == 0, 30)
+    there = ray_cluster.cluster_resources()["memory"]
+    each = 10**6 + (int(DEFAULT_SHARE * there / 2) if budget is None else budget)
+    with Session("ray", RayParams(num_shards=2, cpus_per_shard=0.25, memory_per_shard=budget, timeout_s=60.0), row_bytes=10**6) as session:
+        MKLClassifier(kernels=BANK, engine=session).fit(X, Y)
+        assert wait_for(lambda: abs(reserved(ray_cluster) - 2 * each) < 2**10, 30), (reserved(ray_cluster), each)
+        # Others find room beside them, whatever their budget is.
+        assert MKLClassifier(kernels=BANK, engine="ray", ray_params=RayParams(num_shards=2, cpus_per_shard=0.25)).fit(X, Y).converged_
+    assert wait_for(lambda: reserved(ray_cluster) == 0, 30)
+
+
+def test_resources_labels_and_environment(ray_cluster):
+    """Any node has a resource and a label of its own; functions of the user see the environment of the actors."""
+    import os
+
+    def spoken(A, B):
+        return (A @ B.T) * (2.0 if os.environ.get("RAYMKL_TEST_WORD") == "said" else 1.0)
+
+    node = ray_cluster.nodes()[0]["NodeID"]
+    place = {"resources": {"node:__internal_head__": 0.125}, "label_selector": {"ray.io/node-id": node}, "placement": "PACK"}
+    params = RayParams(2, 0.5, timeout_s=60.0, runtime_env={"env_vars": {"RAYMKL_TEST_WORD": "said"}}, **place)
+    told = MKLClassifier(kernels=[Custom(spoken)], engine="ray", tol=1e-5, ray_params=params).fit(X, Y)
+    want = MKLClassifier(kernels=[Custom(lambda A, B: 2 * (A @ B.T))], engine="local", tol=1e-5).fit(X, Y)
+    assert told.primal_objective_ == pytest.approx(want.primal_objective_, rel=1e-4)
+    for wrong, words in (({"label_selector": {"ray.io/node-id": "x"}}, "CPU"), ({"resources": {"nowhere": 1}}, "'nowhere'")):
+        with pytest.raises(ValueError, match=words):
+            MKLClassifier(kernels=BANK, engine="ray", ray_params=replace(params, **wrong)).fit(X, Y)
 
 
 def test_one_shard_per_cpu_when_nothing_is_asked_for(ray_cluster):

@@ -8,6 +8,8 @@ from raymkl.engine import run as train_module
 from raymkl.engine.events import Outcome
 from raymkl.engine.faults.policy import FailurePolicy
 from raymkl.engine.programs import lost_margins
+from raymkl.engine.rounds import shared
+from raymkl.engine.rounds.caches import ColumnCache
 from raymkl.engine.rounds.coordinator import Coordinator
 from raymkl.kernels import Linear, rbf
 from tests.engine.lossy_pool import Fault, LossyPool, travelled
@@ -67,3 +69,19 @@ def test_lost_shards_come_back_to_where_the_others_are(name, monkeypatch):
         assert len(runs.pool.deaths) == runs.policy.total > 0, faults
         np.testing.assert_allclose(f_now, f, atol=1e-9, err_msg=str(faults))
         assert gap_now == pytest.approx(gap, abs=1e-9)
+
+
+def test_a_cache_of_few_columns(monkeypatch):
+    """Batches lose more margins than there is room for columns, and what a new shard has to catch up with drives out columns of others."""
+    runs = Runs(monkeypatch)
+    f, gap = runs.fit("kernels")
+    monkeypatch.setattr(shared, "ColumnCache", lambda capacity, n: ColumnCache(min(capacity, 4), n))
+    f_now, gap_now = runs.fit("kernels")
+    np.testing.assert_allclose(f_now, f, atol=1e-9)
+    assert gap_now == pytest.approx(gap, abs=1e-9)
+    for number in range(2, runs.pool.seen["apply"] + 1, 3):
+        for worked in (False, True):
+            f_now, gap_now = runs.fit("kernels", [Fault("apply", number, (number % SHARDS,), worked)])
+            assert len(runs.pool.deaths) == 1
+            np.testing.assert_allclose(f_now, f, atol=1e-9, err_msg=f"{number} {worked}")
+            assert gap_now == pytest.approx(gap, abs=1e-9)

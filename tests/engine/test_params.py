@@ -1,0 +1,74 @@
+"""RayParams: what Ray Train's objects say, and what model files keep of it. What is out of range is in tests/models/test_errors.py."""
+
+import pytest
+
+from raymkl import MKLClassifier, RayParams, io
+from raymkl.kernels import RBF
+from tests.reference import noisy_problem
+
+train = pytest.importorskip("ray.train")
+X, Y = noisy_problem(60, seed=5)
+
+
+def test_from_ray_train():
+    scaling = train.ScalingConfig(
+        num_workers=3,
+        resources_per_worker={"CPU": 2, "memory": 1e9, "disk": 1},
+        placement_strategy="PACK",
+        accelerator_type="X1",
+    )
+    run = train.RunConfig(
+        name="fit",
+        storage_path="/shared/runs/",
+        failure_config=train.FailureConfig(max_failures=-1),
+        worker_runtime_env={"env_vars": {"A": "1"}},
+    )
+    assert RayParams.from_train(scaling, run, timeout_s=5.0) == RayParams(
+        num_shards=3,
+        cpus_per_shard=2,
+        memory_per_shard=10**9,
+        placement="PACK",
+        resources={"disk": 1, "accelerator_type:X1": 0.001},
+        max_shard_failures=-1,
+        checkpoint_dir="/shared/runs/fit",
+        runtime_env={"env_vars": {"A": "1"}},
+        timeout_s=5.0,
+    )
+    assert RayParams.from_train(train.ScalingConfig(num_workers=2)) == RayParams(num_shards=2, placement="PACK")
+    plain = RayParams.from_train(train.ScalingConfig(num_workers=2), train.RunConfig())
+    assert plain.checkpoint_dir is None and plain.max_shard_failures == 0  # as a FailureConfig says when nothing else is said
+
+
+@pytest.mark.parametrize(
+    "scaling, words",
+    [
+        (lambda: train.ScalingConfig(num_workers=2, use_gpu=True), "use_gpu=True, and shards compute on CPUs"),
+        (lambda: train.ScalingConfig(num_workers=2, resources_per_worker={"GPU": 1}, use_gpu=True), "use_gpu"),
+        (lambda: train.ScalingConfig(num_workers=0), "num_workers of scaling_config"),
+        (lambda: 3, "scaling_config must be a ray.train.ScalingConfig, got 3"),
+    ],
+)
+def test_what_shards_have_no_use_for(scaling, words):
+    with pytest.raises(ValueError, match=words):
+        RayParams.from_train(scaling())
+
+
+def test_a_run_config_of_another_kind():
+    with pytest.raises(ValueError, match=r"run_config must be a ray\.train\.RunConfig, got 'here'"):
+        RayParams.from_train(train.ScalingConfig(num_workers=1), "here")
+
+
+def test_model_files_keep_the_place_but_no_code(tmp_path):
+    """A file may come from anybody, and a runtime_env decides what nodes install and run."""
+    params = RayParams(num_shards=1, resources={"disk": 1.0}, label_selector={"a": "b"}, runtime_env={"pip": ["x"]}, max_preemptions=3)
+    model = MKLClassifier(kernels=[RBF()], engine="local", ray_params=params).fit(X, Y)
+    model.save(tmp_path / "m.raymkl")
+    loaded = io.load(tmp_path / "m.raymkl").ray_params
+    assert loaded == RayParams(num_shards=1, resources={"disk": 1.0}, label_selector={"a": "b"}, max_preemptions=3)
+    with pytest.raises(ValueError, match="runtime_env"):
+        io._Reader({})({"ray_params": {"runtime_env": {}}})
+
+
+def test_files_of_before_have_all_fields_of_then():
+    then = {"num_shards": 2, "cpus_per_shard": 1, "memory_per_shard": None, "max_shard_failures": 3, "timeout_s": 600.0}
+    assert io._Reader({})({"ray_params": {**then, "checkpoint_dir": None, "placement": "SPREAD"}}) == RayParams(num_shards=2)
