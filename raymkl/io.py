@@ -61,6 +61,8 @@ PARTS = {
 LATER_PARTS = frozenset({"stack_depths", "entry_factors"})
 # Attributes that had another name when a file was written.
 RENAMED = {"_engine_used": "engine_used_"}
+# Models that are no expansions over kernels.
+MIXTURES = frozenset({"ClusteredMKLClassifier", "DirichletProcessMixture"})
 # How deeply entries may be nested, e.g. kernels in sums of kernels.
 MAX_DEPTH = 200
 KERNELS = {
@@ -88,6 +90,8 @@ def _models() -> dict:
     from .models.classifier import MKLClassifier
     from .models.localized.convex import ConvexLocalizedMKLClassifier, ConvexLocalizedMKLRegressor
     from .models.localized.gated import LocalizedMKLClassifier
+    from .models.mixtures.clustered import ClusteredMKLClassifier
+    from .models.mixtures.mixture import DirichletProcessMixture
     from .models.one_class import MKLOneClass
     from .models.regressor import MKLRegressor
     from .models.stochastic import StochasticMKLClassifier
@@ -100,6 +104,8 @@ def _models() -> dict:
         ConvexLocalizedMKLRegressor,
         LocalizedMKLClassifier,
         StochasticMKLClassifier,
+        ClusteredMKLClassifier,
+        DirichletProcessMixture,
     )
     return {model.__name__: model for model in known}
 
@@ -129,7 +135,10 @@ class _Writer(Packer):
         if isinstance(value, TailSum):
             return {"tail_sum": value.zeta}
         if isinstance(value, RayParams):
-            return {"ray_params": {k: self(v) for k, v in vars(value).items()}}
+            # Defaults are left out, so that older versions read what they know. A runtime_env is code in disguise, and stays here.
+            told = {field.name: getattr(value, field.name) for field in fields(value) if field.name != "runtime_env"}
+            plain = RayParams()
+            return {"ray_params": {k: self(v) for k, v in told.items() if v != getattr(plain, k)}}
         if sp.issparse(value):
             value = value.tocsr()
             return {"csr": [self(value.data), self(value.indices), self(value.indptr)], "shape": list(value.shape)}
@@ -164,6 +173,8 @@ class _Reader(Unpacker):
         if "tail_sum" in entry:
             return TailSum(entry["tail_sum"])
         if "ray_params" in entry:
+            if "runtime_env" in entry["ray_params"]:
+                raise ValueError("a model file does not say what is installed or run on nodes, and this one has a runtime_env")
             return RayParams(**{k: self(v) for k, v in entry["ray_params"].items()})
         if "tuple" in entry:
             return tuple(self(v) for v in entry["tuple"])
@@ -186,9 +197,10 @@ def save(model: Any, path: Any) -> None:
     check_is_fitted(model)
     write = _Writer()
     values = {name: value for name, value in vars(model).items() if name not in model.get_params(deep=False) and name != "expansion_"}
-    values.update({name: getattr(model.expansion_, part) for name, part in PARTS.items() if name not in values})
-    if values["_entry_factors"] is None:
-        del values["_entry_factors"]  # as before there were such models
+    if hasattr(model, "expansion_"):
+        values.update({name: getattr(model.expansion_, part) for name, part in PARTS.items() if name not in values})
+        if values["_entry_factors"] is None:
+            del values["_entry_factors"]  # as before there were such models
     attributes = {name: write(value) for name, value in values.items()}
     params = {name: write(value) for name, value in model.get_params(deep=False).items()}
     head = {"format": PLAIN_FORMAT, "raymkl": __version__, "class": type(model).__name__, "params": params, "attributes": attributes}
@@ -261,16 +273,22 @@ def _restored(head: dict, read: _Reader) -> Any:
     """The model that a file describes. Raises one of DAMAGE when it does not describe one."""
     if head["format"] < PLAIN_FORMAT or not ENTRIES.issuperset(head):
         raise ValueError(f"its entries are {sorted(head)}, of format {head['format']}")
+    mixture = head["class"] in MIXTURES  # their arrays are public attributes, and there is no expansion
     model = _models()[head["class"]](**{name: read(value) for name, value in head["params"].items()})
     parts = {}
     for name, value in head["attributes"].items():
         if not name.isidentifier() or hasattr(type(model), name) or not (name.startswith("_") or name.endswith("_")):
             raise ValueError(f"{name[:60]!r} is not an attribute of a fitted model")
         found = read(value)
-        if name in PARTS:
+        if name in PARTS and not mixture:
             parts[PARTS[name]] = found
-        if name not in PARTS or name.endswith("_"):
+        if mixture or name not in PARTS or name.endswith("_"):
             setattr(model, RENAMED.get(name, name), found)
+    if mixture:
+        from .models.mixtures.base import check_restored
+
+        check_restored(model)
+        return model
     model.expansion_ = _expansion(parts)
     if model.expansion_.entry_factors is not None:  # coefficients that kernels share are no dual variables then
         vars(model).pop("dual_coef_", None)

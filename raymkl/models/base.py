@@ -28,6 +28,7 @@ from ..kernels.pairs.families import NO_GATE, cell_dtypes, group
 from ..kernels.pairs.statistics import InnerProduct, SquaredDistance
 from ..optim.norms import LpNorm, Norm
 from . import reading, sources
+from .dataset_answers import datasets_too
 from .diagonals import largest_diagonal, row_gates, spherical_gates
 from .expansion import Expansion
 from .tails import check_prices, set_prices, set_tails
@@ -375,6 +376,7 @@ class BaseMKL:
         gated = [kernel for kernel, gate in zip(kernels, self.expansion_.gate_of_entry, strict=True) if gate != NO_GATE]
         return rows, row_gates(gated, rows)
 
+    @datasets_too
     def contributions(self, X: Any) -> np.ndarray:
         """The part of the decision value that each kernel brings.
 

@@ -16,6 +16,7 @@ from ..engine import Head, RayParams
 from ..optim.losses import CLASSIFICATION, REGRESSION, JointHinge
 from ..optim.norms import Norm
 from .base import BaseMKL, check_loss
+from .dataset_answers import datasets_too
 
 MULTI_CLASS = ("ovr", "joint")
 
@@ -282,12 +283,14 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
             starts.append((a, self._feasible(theta)))
         return starts
 
+    @datasets_too
     def decision_function(self, X: Any) -> np.ndarray:
         """f(x): (n,) for two classes (positive means `classes_[1]`), else (n, n_classes)."""
         check_is_fitted(self, "dual_coef_")
         values = self._decision(X)
         return values[:, 0] if values.shape[1] == 1 else values
 
+    @datasets_too
     def predict(self, X: Any) -> np.ndarray:
         """Labels (n,)."""
         values = self.decision_function(X)
@@ -295,6 +298,7 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         return self.classes_[index]
 
     @available_if(_has_probabilities)
+    @datasets_too
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities (n, n_classes) of the classes, in the order of `classes_`; with loss="logistic" alone.
 

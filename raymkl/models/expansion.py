@@ -228,7 +228,7 @@ class Expansion:
         """Numbers of the entries with a weight; none without support vectors."""
         return np.flatnonzero(np.abs(self.weights).max(axis=0) > 0) if len(self.support) else np.empty(0, int)
 
-    def _coefficients_of(self, e: int) -> np.ndarray:
+    def coefficients_of(self, e: int) -> np.ndarray:
         """(H, S) coefficients of an entry times the gates of the support vectors."""
         own = self.coefficients if self.entry_factors is None else self.coefficients * self.entry_factors[:, e]
         return own * self._support_gate(self.gate_of_entry[e])
@@ -258,7 +258,7 @@ class Expansion:
             if self.entry_factors is not None:
                 key = tuple(entries)
             if key not in gated:
-                gated[key] = np.concatenate([self._coefficients_of(e) for e in entries]).T.copy()
+                gated[key] = np.concatenate([self.coefficients_of(e) for e in entries]).T.copy()
             jobs.append((positions[0], entries, gated[key]))
         return jobs
 

@@ -13,6 +13,7 @@ from ..engine import Head, RayParams
 from ..optim.losses import OneClass
 from ..optim.norms import Norm
 from .base import BaseMKL
+from .dataset_answers import datasets_too
 
 
 class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
@@ -153,6 +154,7 @@ class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
         """There is none without labels; `scoring=` of scikit-learn's tools takes y."""
         raise AttributeError("MKLOneClass has no score: there are no labels to compare with")
 
+    @datasets_too
     def decision_function(self, X: Any) -> np.ndarray:
         """f(x), (n,): positive inside the region, negative outside."""
         check_is_fitted(self, "dual_coef_")
@@ -162,6 +164,7 @@ class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
         """f(x) without its intercept, (n,): the larger, the more usual."""
         return self.decision_function(X) + self.offset_
 
+    @datasets_too
     def predict(self, X: Any) -> np.ndarray:
         """+1 inside the region and -1 outside, (n,)."""
         return np.where(self.decision_function(X) >= 0, 1, -1)

@@ -78,7 +78,8 @@ def _check_columns(X: Any) -> None:
 
 def _reads_strings(estimator: Any) -> bool:
     """Whether one of the kernels of an estimator reads strings."""
-    kernels = estimator.kernels if isinstance(estimator.kernels, list | tuple) else [estimator.kernels]
+    given = getattr(estimator, "kernels", ())
+    kernels = given if isinstance(given, list | tuple) else [given]
     return any(isinstance(kernel, Kernel) and kernel.string_views() for kernel in kernels)
 
 

@@ -14,6 +14,7 @@ from ..engine import Head, RayParams
 from ..optim.losses import CLASSIFICATION, REGRESSION, Loss
 from ..optim.norms import Norm
 from .base import BaseMKL, _number, check_loss
+from .dataset_answers import datasets_too
 
 
 class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
@@ -186,6 +187,7 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
             raise ValueError("y contains NaN or infinity; the target must be known for every row")
         return y
 
+    @datasets_too
     def predict(self, X: Any) -> np.ndarray:
         """f(x), (n,)."""
         check_is_fitted(self, "dual_coef_")

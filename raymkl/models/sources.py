@@ -16,7 +16,7 @@ import pyarrow as pa
 from ..data.lazy_rows import SourceView, Survey, ViewKind, renumbered, rows_of_table, shaped
 from ..data.sources import RowSource, open_source
 from ..data.strings import MOST_PADDING, lengths_of
-from ..data.vector_columns import width_and_dtype
+from ..data.vector_columns import plain_schema, plain_table, width_and_dtype
 from ..data.views import select, shown, view_key, view_of
 from ..kernels.base import Kernel, check_non_negative
 from ..kernels.defaults import SAMPLE, check_squares
@@ -322,6 +322,22 @@ def batches_to_predict(model: Any, X: SourceInput) -> Iterator[Batch]:
     return _batches(X.source, features, columns)
 
 
+def batch_of(model: Any, table: pa.Table) -> Batch | pa.Table:
+    """A table of a Dataset, all of it, as a batch for a fitted model; a `TableModel` takes it as it is."""
+    if hasattr(model, "preparation"):
+        return table
+    table = plain_table(table, plain_schema(table.schema, table, "the Dataset"), 0, "the Dataset")
+    columns, features = _columns_to_predict(model, TableInput(table))
+    return Batch(table.select(columns), range(table.num_rows), features)
+
+
+class TableInput:
+    """A table in the place of a `SourceInput`, as far as its columns go."""
+
+    def __init__(self, table: pa.Table):
+        self.source, self.features = table, list(table.column_names)
+
+
 def whole_to_predict(model: Any, X: SourceInput) -> Batch:
     """The same in one piece, for what is not made for streams; an error when it is too large."""
     return X.in_memory(*_columns_to_predict(model, X))
@@ -334,7 +350,8 @@ def _columns_to_predict(model: Any, X: SourceInput) -> tuple[list[str], list[str
     if None in keys:
         missing = [name for name in features if name not in X.source.column_names]
         if missing:
-            raise ValueError(f"{X.source} has no column {missing[0]!r}, which the model was fitted to")
+            where = "the Dataset" if isinstance(X.source, pa.Table) else X.source
+            raise ValueError(f"{where} has no column {missing[0]!r}, which the model was fitted to")
     columns = [
         name
         for key in keys
@@ -354,6 +371,8 @@ def check_widths(rows: dict, support_rows: dict) -> None:
 
 def _views_read(model: Any) -> list:
     """Keys of the views that a fitted model reads, for its kernels and for its gates."""
+    if not hasattr(model, "kernels_"):  # a mixture reads all columns
+        return [None]
     keys = [key for kernel in model.kernels_ for key in kernel.views]
     for value in model.get_params(deep=False).values():
         keys += value.views if isinstance(value, Kernel) else ()

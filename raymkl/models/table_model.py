@@ -24,6 +24,7 @@ from ..data.packed import digest
 from ..data.sources import RowSource
 from ..data.tables import Columns, DataError, SourceColumns, from_arrow, open_columns
 from ..data.views import is_dict, is_frame, is_table
+from .dataset_answers import datasets_too
 from .sources import SourceInput
 
 # The view of all columns of numbers, where there are several views.
@@ -275,19 +276,23 @@ class TableModel:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self.model, name)
 
+    @datasets_too
     def predict(self, X: Any) -> np.ndarray:
         """Labels (n,) of the rows of a table."""
         return self.model.predict(self.preparation.transform(X))
 
+    @datasets_too
     def decision_function(self, X: Any) -> np.ndarray:
         """Decision values (n,) or (n, n_classes)."""
         return self.model.decision_function(self.preparation.transform(X))
 
     @available_if(lambda self: hasattr(self.model, "predict_proba"))
+    @datasets_too
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities (n, n_classes)."""
         return self.model.predict_proba(self.preparation.transform(X))
 
+    @datasets_too
     def contributions(self, X: Any) -> np.ndarray:
         """What every kernel brings to the decision values; see the model's `contributions`."""
         return self.model.contributions(self.preparation.transform(X))

@@ -10,8 +10,10 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 from sklearn.utils.fixes import parse_version
 
 from raymkl import (
+    ClusteredMKLClassifier,
     ConvexLocalizedMKLClassifier,
     ConvexLocalizedMKLRegressor,
+    DirichletProcessMixture,
     LocalizedMKLClassifier,
     MKLClassifier,
     MKLRegressor,
@@ -41,6 +43,8 @@ OTHER_PARAMETERS = [
     StochasticMKLClassifier(kernels=WIDE, n_landmarks=5, random_state=0, engine="local"),
 ]
 OTHER_CLASSES = [
+    ClusteredMKLClassifier(n_features=32, n_clusters=4, max_iter=4, random_state=0, engine="local"),
+    DirichletProcessMixture(n_clusters=4, random_state=0, engine="local"),
     ConvexLocalizedMKLClassifier(kernels=BANK, random_state=0, engine="local", n_init=2),
     ConvexLocalizedMKLRegressor(kernels=BANK, random_state=0, engine="local", n_init=2),
     LocalizedMKLClassifier(kernels=[*rbf([0.1]), Linear()], random_state=0, n_init=1, max_iter=1, engine="local"),
@@ -113,6 +117,8 @@ def expected_failures(model):
         reason = "the random start of a descent and the spread of the gates' columns depend on which rows there are"
     elif isinstance(model, ConvexLocalizedMKLClassifier | ConvexLocalizedMKLRegressor):
         reason = "the random starts of k-means depend on which rows there are"
+    elif isinstance(model, ClusteredMKLClassifier | DirichletProcessMixture):
+        reason = "the start and the batches are drawn from the rows, repeated ones included"
     elif isinstance(model, StochasticMKLClassifier):
         reason = "repeated rows are visited in another order"
     elif model.kernels is None:

@@ -119,7 +119,17 @@ def test_ray_params_of_the_wrong_type(value):
         ("memory_per_shard", 0),
         ("memory_per_shard", -5),
         ("memory_per_shard", "1GB"),
-        ("max_shard_failures", -1),
+        ("max_shard_failures", -2),
+        ("max_preemptions", -2),
+        ("max_preemptions", 1.5),
+        ("resources", ["disk"]),
+        ("resources", {"disk": 0}),
+        ("resources", {"disk": 1.5}),
+        ("resources", {"disk": "one"}),
+        ("label_selector", "a=b"),
+        ("label_selector", {"a": 1}),
+        ("runtime_env", "numpy"),
+        ("placement", "SPREADED"),
         ("max_shard_failures", 0.5),
         ("max_shard_failures", None),
         ("timeout_s", 0),
@@ -129,7 +139,13 @@ def test_ray_params_of_the_wrong_type(value):
     ],
 )
 def test_ray_params_out_of_range(name, value):
-    fails([name, repr(value)], lambda: RayParams(**{name: value}))
+    told = next(iter(value.values())) if isinstance(value, dict) else value
+    fails([name, repr(told)], lambda: RayParams(**{name: value}))
+
+
+@pytest.mark.parametrize("name", ["CPU", "memory", "GPU", "TPU", "object_store_memory"])
+def test_resources_that_are_no_custom_ones(name):
+    fails(["resources", repr(name)], lambda: RayParams(resources={name: 1}))
 
 
 # -- examples and labels ----------------------------------------------------------------------------------------------

@@ -202,6 +202,18 @@ def test_tail_sums_normalise():
     np.testing.assert_allclose(clf.decision_function(T), ready.decision_function(GRAM_T / TAILS), atol=1e-7)
 
 
+@pytest.mark.parametrize("normalize", [None, "tail", "trace"])
+def test_prices_are_those_of_the_exact_solver(normalize):
+    """Costs are tail sums of the kernels as given, whatever they are divided by; a kernel without a tail costs nothing."""
+    bank = [*rbf([0.05, 0.5, 5.0]), *([] if normalize == "tail" else [Linear()])]
+    scale = {"tail": 20.0, "trace": 20.0}.get(normalize, 0.1)
+    same = {"kernels": bank, "C": scale, "p": 1.5, "kernel_costs": "tail", "beta": 0.02, "normalize": normalize, "engine": "local"}
+    exact = raymkl.MKLClassifier(**same, multi_class="joint", tol=1e-6).fit(X[:, :2], Y)
+    clf = StochasticMKLClassifier(**same, max_iter=150, tol=1e-6, random_state=0, batch_size=1).fit(X[:, :2], Y)
+    assert clf.dual_objective_ <= exact.primal_objective_ * (1 + 1e-9) and clf.primal_objective_ >= exact.dual_objective_ * (1 - 1e-9)
+    assert clf.duality_gap_ < 0.1
+
+
 @pytest.mark.parametrize("n_landmarks", [None, 20])
 def test_containers(n_landmarks):
     base = model(n_landmarks=n_landmarks).fit(X, Y).decision_function(T)
@@ -227,7 +239,7 @@ def test_rows_of_a_file(n_landmarks, shards, tmp_path):
 
 def test_windows_of_a_file(tmp_path, monkeypatch):
     """Rows are read window by window, whatever the shards and the groups of the file are."""
-    monkeypatch.setattr("raymkl.models.stochastic.WINDOW_ROWS", 20)
+    monkeypatch.setattr("raymkl.models.stochastic.estimator.WINDOW_ROWS", 20)
     monkeypatch.setattr(landmarks, "FEATURE_BYTES", 8 * M * 20 * 7)
     monkeypatch.setattr(landmarks, "SCORED_ROWS", 9)
     found = []

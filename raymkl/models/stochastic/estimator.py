@@ -15,27 +15,28 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from ..data.lazy_rows import SourceView, fetch
-from ..engine import Head, RayParams
-from ..engine.placed import PlacedRows
-from ..engine.programs.dual_averaging import Task, choose_landmarks, exponent, norm
-from ..engine.programs.landmarks import WINDOW_ROWS, Featured, LandmarkAveraging, State
-from ..engine.programs.lost_margins import Averaged, LostMargins
-from ..engine.run import train
-from ..engine.session import check_engine
-from ..kernels.base import Kernel
-from ..kernels.pairs.families import NO_GATE
-from ..optim.losses import Hinge
-from ..optim.norms import LpNorm
-from .base import BaseMKL, _number
-from .classifier import MKLClassifier
-from .diagonals import row_gates
-from .expansion import Expansion
-from .reading import is_matrix
-from .tails import tail_sums
+from ...data.lazy_rows import SourceView, fetch
+from ...engine import Head, RayParams
+from ...engine.placed import PlacedRows
+from ...engine.programs.dual_averaging import Task, choose_landmarks, exponent
+from ...engine.programs.landmarks import WINDOW_ROWS, Featured, LandmarkAveraging, State
+from ...engine.programs.lost_margins import Averaged, LostMargins
+from ...engine.run import train
+from ...engine.session import check_engine
+from ...kernels.base import Kernel
+from ...kernels.pairs.families import NO_GATE
+from ...optim.losses import Hinge
+from ...optim.norms import LpNorm
+from ..base import BaseMKL, _number
+from ..classifier import MKLClassifier
+from ..dataset_answers import datasets_too
+from ..diagonals import row_gates
+from ..expansion import Expansion
+from ..reading import is_matrix
+from ..tails import ZETA, costs_of, tail_sums
+from .stream import Stream, all_classes, labels_among, weights_of
 
 NORMALIZE = (None, "multiplicative", "spherical", "trace", "tail")
-ZETA = 2
 NO_ROWS = "needs rows to compare, which ready-made matrices do not have; use None"
 
 
@@ -157,32 +158,11 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         if self.n_landmarks is not None:
             _number("n_landmarks", self.n_landmarks, 1, whole=True)
             if isinstance(self.kernels, str) and self.kernels == "precomputed":
-                raise ValueError(
-                    f'n_landmarks={self.n_landmarks} needs rows to compare, which kernels="precomputed" does not have; use None'
-                )
+                raise ValueError(f"n_landmarks={self.n_landmarks} {NO_ROWS}")
         check_engine(self.engine)
         if self.ray_params is not None and not isinstance(self.ray_params, RayParams):
             raise TypeError(f"ray_params must be a raymkl.RayParams or None, got {type(self.ray_params).__name__}")
-        self._costs(None)
-
-    def _costs(self, n_kernels: int | None) -> np.ndarray | None:
-        """(M,) costs; None for "tail". n_kernels : that there must be as many as, if it is known."""
-        costs = self.kernel_costs
-        if isinstance(costs, str) and costs == "tail":
-            return None
-        if costs is None:
-            return np.ones(n_kernels or 0)
-        try:
-            values = np.asarray(costs, np.float64)
-        except (TypeError, ValueError):
-            values = None
-        if isinstance(costs, str) or values is None or values.ndim != 1:
-            raise ValueError(f'kernel_costs must be None, "tail" or one number per kernel; got {costs!r}')
-        if n_kernels is not None and len(values) != n_kernels:
-            raise ValueError(f"kernel_costs has {len(values)} numbers, and there are {n_kernels} kernels")
-        if not np.all(np.isfinite(values) & (values >= 0)):
-            raise ValueError(f"kernel_costs must be finite numbers >= 0, got {costs!r}")
-        return values
+        costs_of(self.kernel_costs)
 
     def _zeta(self) -> int | None:
         """How many eigenvalues normalisation by tail sums leaves out; None for other kinds."""
@@ -193,7 +173,7 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
     def _check_rows(self, kernels: list[Kernel], n: int) -> None:
         """Checks that need the number of rows that count, or the kernels."""
-        self._costs(len(kernels))
+        costs_of(self.kernel_costs, len(kernels))
         if self.n_landmarks is None:
             return
         if any(map(is_matrix, kernels)):
@@ -213,8 +193,7 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         """
         rows, kernels, y, weights = self._inputs(X, y, sample_weight, None)
         self._check_rows(kernels, int(np.count_nonzero(weights)))
-        for name in ("dual_coef_", "landmarks_", "landmark_coef_", "tail_sums_", "_stream"):
-            vars(self).pop(name, None)
+        self._forget()
         self.kernels_ = kernels
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         normalisation, costs = self._tails(rows, kernels, weights)
@@ -237,20 +216,31 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
             )
         return self
 
-    def _inputs(self, X: Any, y: Any, sample_weight: Any, classes: Any) -> tuple[dict, list[Kernel], np.ndarray, np.ndarray]:
-        """Rows, kernels, classes 0..K-1 (n,) and weights (n,), all checked. classes : that y is among, or None for those of y."""
+    def _forget(self) -> None:
+        """Drop what an earlier fit has left and this one need not write."""
+        for name in ("dual_coef_", "landmarks_", "landmark_coef_", "tail_sums_", "_stream"):
+            vars(self).pop(name, None)
+
+    def _inputs(
+        self, X: Any, y: Any, sample_weight: Any, classes: np.ndarray | None, reset: bool = True
+    ) -> tuple[dict, list[Kernel], np.ndarray, np.ndarray]:
+        """Rows, kernels, classes 0..K-1 (n,) and weights (n,), all checked.
+
+        classes : (K,) labels of a stream that y is among, or None for those of y. reset : whether columns need not be those known.
+        """
         self._check_params()
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
         X, y = self._source_of(X, y)
-        _, rows, kernels = self._read(X, reset=classes is None or not hasattr(self, "classes_"))
+        _, rows, kernels = self._read(X, reset=reset)
         n = next(iter(rows.values())).shape[0]
         if classes is None:
             y = self._check_labels(y, n)
-            self.classes_ = np.unique(y)
             weights = self._row_weights(sample_weight, y, n)
         else:
-            y, weights = self._some_labels(y, sample_weight, n, classes)
+            y = labels_among(y, n, classes)
+            weights = weights_of(sample_weight, self.class_weight, y)
+        self.classes_ = np.unique(y) if classes is None else classes
         return rows, kernels, np.searchsorted(self.classes_, y), weights
 
     def _task(self, y: np.ndarray, weights: np.ndarray, n_kernels: int, costs: np.ndarray, seed: int) -> Task:
@@ -271,21 +261,18 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         """Nothing: prices and tail sums are those of `_tails`."""
 
     def _tails(self, rows: dict, kernels: list[Kernel], weights: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
-        """Factors (M,) of normalisation by tail sums, or None for another kind, and the costs (M,) of the kernels so normalised."""
-        used, zeta, costs = weights > 0, self._zeta(), self._costs(len(kernels))
-        sums = {}
-        for wanted in {zeta if zeta is not None else -1, ZETA if costs is None and self.beta > 0 else -1} - {-1}:
-            sums[wanted] = tail_sums(rows, kernels, used, wanted, self.engine, self.ray_params)
+        """Factors (M,) of normalisation by tail sums, or None for another kind, and costs (M,): tail sums are of the kernels as given."""
+        used, zeta, costs = weights > 0, self._zeta(), costs_of(self.kernel_costs, len(kernels))
+        priced = isinstance(costs, str) and self.beta > 0
+        sums: dict[int, np.ndarray] = {}
+        for wanted in dict.fromkeys(([] if zeta is None else [zeta]) + ([ZETA] if priced else [])):
+            # A kernel without a tail costs nothing, but cannot be divided by it.
+            sums[wanted] = tail_sums(rows, kernels, used, wanted, self.engine, self.ray_params, needed=wanted == zeta)
         if sums:
             self.tail_sums_ = sums[ZETA if zeta is None else zeta]
-        bad = np.flatnonzero(~(sums[zeta] > 0)) if zeta is not None else ()
-        if len(bad):
-            raise ValueError(f'kernel {bad[0]} has no tail (its sum is {sums[zeta][bad[0]]:.3g}), so normalize="tail" cannot divide by it')
-        factors = None if zeta is None else 1.0 / sums[zeta]
-        if costs is None:
-            costs = np.maximum(sums[ZETA], 0.0) / used.sum() if ZETA in sums else np.ones(len(kernels))
-            costs = costs if factors is None else costs * factors
-        return factors, costs
+        if costs is None or isinstance(costs, str):
+            costs = sums[ZETA] / used.sum() if priced else np.ones(len(kernels))
+        return None if zeta is None else 1.0 / sums[zeta], costs
 
     def _run(self, rows: dict, kernels: list[Kernel], program: Any, weights: np.ndarray, gating: Any = None) -> tuple[Any, Any, Any]:
         """What the engine makes of a program, the problem, and the gate of every kernel."""
@@ -313,15 +300,15 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         self._expand(effective, rows, problem.gates, gate_of_entry)
 
     def _fit_landmarks(self, rows: dict, task: Task, normalisation: np.ndarray | None) -> None:
-        vectors = {key: rows[key] for kernel in self.kernels_ for key in kernel.views}
-        n, landmark_rows = len(task.y), fetch(vectors, self.landmarks_)
+        n, landmark_rows = len(task.y), self._rows_of(rows, self.landmarks_)
         found = self._average(rows, task, landmark_rows, normalisation, None, stream=False)
         self.history_ = found.history
-        epochs = self.history_[-1]["epoch"]
-        # As if every row had been visited once, so that rows that come later count as much.
-        state = found.state
-        self._stream = (state.theta / epochs, state.gain / epochs, state.t // epochs, state.weight / epochs, task.seed, found.normalisation)
+        self._stream = Stream.after(found, task.seed, self.history_[-1]["epoch"]).kept
         self._keep_landmarks(found, landmark_rows, n)
+
+    def _rows_of(self, rows: dict, ids: np.ndarray) -> dict:
+        """Features of some rows by view key, of the views that kernels read."""
+        return fetch({key: rows[key] for kernel in self.kernels_ for key in kernel.views}, ids)
 
     def _average(self, rows: dict, task: Task, where: dict, factors: np.ndarray | None, state: State | None, stream: bool) -> Featured:
         """Dual averaging over features of rows. where : features of the landmarks. The rest as in `LandmarkAveraging`."""
@@ -340,19 +327,20 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     def _keep_landmarks(self, found: Featured, landmark_rows: dict, n: int) -> None:
         """The model over landmarks. n : rows that it was trained on."""
         self._keep_weights(found.mu)
-        self.support_, self.landmark_coef_ = self.landmarks_, found.coefficients
-        K, M, L = found.coefficients.shape
+        K, M, L = found.points.shape
+        effective = found.mu * found.normalisation
+        self.support_, self.landmark_coef_ = self.landmarks_, found.points * effective[:, None]
         spherical = isinstance(self.normalize, str) and self.normalize == "spherical"
         self.expansion_ = Expansion(
             kernels=self.kernels_,
-            weights=np.ones((K, M)),
+            weights=np.tile(effective, (K, 1)),
             coefficients=np.ones((K, L)),
             support=self.landmarks_,
             support_rows=landmark_rows,
             n_train=n,
             gate_of_entry=list(range(M)) if spherical else [NO_GATE] * M,
             support_gates=row_gates(self.kernels_, landmark_rows) if spherical else None,
-            entry_factors=found.coefficients,
+            entry_factors=found.points,
         )
 
     # -- rows that keep coming ----------------------------------------------------------------------------------------
@@ -367,57 +355,38 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         """
         self._check_params()
         first = not hasattr(self, "_stream")
-        if first and classes is None:
-            raise ValueError("classes must be given to the first call of partial_fit: all labels that will ever come")
         if self._zeta() is not None or (isinstance(self.kernel_costs, str) and self.beta > 0):
             raise ValueError("tail sums are those of all rows, which a stream does not show; use another normalize and kernel_costs")
+        known = all_classes(classes, None if first else self.classes_)
+        rows, kernels, y, weights = self._inputs(X, y, sample_weight, known, reset=first)
+        self._check_rows(kernels, int(np.count_nonzero(weights)) if first else self.expansion_.n_train)
         if first:
-            vars(self).pop("classes_", None)
-        known = np.unique(np.asarray(classes)) if first else self.classes_
-        rows, kernels, y, weights = self._inputs(X, y, sample_weight, known)
-        if first:
-            self._check_rows(kernels, int(np.count_nonzero(weights)))
-            self.kernels_, self.history_, self.n_iter_ = kernels, [], 0
+            self._forget()
+            self.kernels_, self.n_iter_ = kernels, 0
             seed = int(check_random_state(self.random_state).randint(2**31 - 1))
             self.landmarks_ = choose_landmarks(np.flatnonzero(weights), int(self.n_landmarks), seed)
-            landmark_rows, state, normalisation, before = fetch(rows, self.landmarks_), None, None, 0
+            landmark_rows, state, normalisation, before = self._rows_of(rows, self.landmarks_), None, None, 0
         else:
-            theta, gain, t, weight, seed, normalisation = self._stream
-            state, landmark_rows, before = State(theta.copy(), gain, t, weight), self.expansion_.support_rows, self.expansion_.n_train
-        task = self._task(y, weights, len(self.kernels_), self._costs(len(self.kernels_)), seed)
+            stream = Stream.of(self._stream)
+            state, seed, normalisation = stream.state, stream.seed, stream.normalisation
+            landmark_rows, before = self.expansion_.support_rows, self.expansion_.n_train
+        costs = costs_of(self.kernel_costs, len(self.kernels_))
+        if not isinstance(costs, np.ndarray):
+            costs = np.ones(len(self.kernels_))
+        task = self._task(y, weights, len(self.kernels_), costs, seed)
         found = self._average(rows, task, landmark_rows, normalisation, state, stream=True)
-        state = found.state
-        self._stream = (state.theta, state.gain, state.t, state.weight, seed, found.normalisation)
+        stream = Stream.after(found, seed)
+        self._stream = stream.kept
         self._keep_landmarks(found, landmark_rows, before + len(y))
         self.n_iter_ += 1
-        lengths = np.maximum(np.sqrt(state.squares) - state.weight * task.prices, 0.0)
-        self.dual_objective_ = float(self.C * state.gain - 0.5 * (self.C * norm(lengths, task.q)) ** 2)
+        self.dual_objective_ = stream.dual(task)
         self.primal_objective_ = self.duality_gap_ = float("nan")
         self.converged_ = False
         return self
 
-    def _some_labels(self, y: Any, sample_weight: Any, n: int, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Labels (n,) that are among the classes, and weights (n,), of rows that need not have all of them."""
-        y = np.asarray(y)
-        if y.shape != (n,):
-            raise ValueError(f"y must be (n,) labels of the {n} rows of X, got shape {y.shape}")
-        unknown = y[~np.isin(y, classes)]
-        if len(unknown):
-            raise ValueError(f"y has the label {unknown[0]!r}, which is not among the classes {classes.tolist()}")
-        if len(classes) < 2:
-            raise ValueError(f"classes has 1 class ({classes.tolist()[0]!r}); a classifier needs at least two classes")
-        self.classes_ = classes
-        weights = np.ones(n) if sample_weight is None else np.asarray(sample_weight, np.float64)
-        if weights.shape != (n,) or not np.all(np.isfinite(weights) & (weights >= 0)) or not weights.any():
-            raise ValueError("sample_weight must be (n,) finite numbers >= 0, some of them above 0")
-        if isinstance(self.class_weight, dict):
-            weights = weights * np.array([self.class_weight.get(label, 1.0) for label in y.tolist()])
-        elif self.class_weight is not None:
-            raise ValueError(f"class_weight={self.class_weight!r} counts all rows, which a stream does not show; give a dict")
-        return y, weights
-
     # -- prediction ---------------------------------------------------------------------------------------------------
 
+    @datasets_too
     def decision_function(self, X: Any) -> np.ndarray:
         """f(x): (n,) f_1 - f_0 for two classes (positive means `classes_[1]`), else (n, n_classes)."""
         check_is_fitted(self, "expansion_")
@@ -426,6 +395,7 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
     predict = MKLClassifier.predict
 
+    @datasets_too
     def contributions(self, X: Any) -> np.ndarray:
         """The part of the decision value that each kernel brings: (n, M) for two classes, else (n, n_classes, M)."""
         values = super().contributions(X)

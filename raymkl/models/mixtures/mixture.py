@@ -1,0 +1,114 @@
+"""A Dirichlet process mixture of Gaussians, by one bound that is climbed, reported and can be checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClusterMixin, DensityMixin
+
+from ...engine import RayParams
+from ...optim.mixture.posterior import shares_of
+from ..dataset_answers import datasets_too
+from .base import BaseMixture
+
+
+class DirichletProcessMixture(BaseMixture, ClusterMixin, DensityMixin, BaseEstimator):
+    """Clusters of rows, as many as the data ask for: a Dirichlet process mixture of Gaussians.
+
+        V_k ~ Beta(1, concentration), V_K = 1;   pi_k = V_k prod_{j<k} (1 - V_j);   Sigma_k ~ IW(nu0, S0),   mu_k ~ N(m0, Sigma_k / tau0)
+
+    Variational inference climbs a lower bound of the log likelihood (`lower_bound_`; `history_` shows that no step lowers it). Clusters are
+    joined wherever that raises the bound, which is what makes their number right.
+
+    Parameters
+    ----------
+    n_clusters : int
+        The largest number of clusters (the truncation K); merges leave what the data ask for.
+    concentration : float > 0
+        Of the Dirichlet process; larger values expect more clusters.
+    prior : dict or None
+        Any of `mean` (d,) (default: the mean of the rows), `mean_precision` (0.1), `degrees_of_freedom` (d + 2), and `scatter` (d, d) or
+        `spread` (0.1: the scatter is `spread` times the variances of the columns, so that units change nothing).
+    inference : "variational" or "gibbs"
+        Collapsed Gibbs sampling visits rows one after the other, in one process; at most 5,000 of them. `max_iter` counts its sweeps.
+    max_iter, tol : int, float
+        Iterations (five passes over the rows each), and the rise of the bound per unit of weight below which to stop.
+    engine, ray_params, random_state, verbose : as for `MKLClassifier`.
+
+    Attributes
+    ----------
+    cluster_weights_ (K,), means_ (K, d), covariances_ (K, d, d) : expected values, K what the merges have left.
+    weight_concentration_ (2, K), mean_precision_ (K,), degrees_of_freedom_ (K,), scatter_ (K, d, d) : of the posteriors, as is means_.
+    prior_ : dict of mean, mean_precision, degrees_of_freedom, scatter.
+    labels_ : (n,) the cluster with the largest share of each training row. n_clusters_ : how many of them occur.
+    lower_bound_ : float. history_ : rows of iteration, phase, seconds, bound, clusters. n_iter_, converged_, shard_failures_.
+    samples_ : (sweeps, n) labels of all sweeps, of Gibbs sampling.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from raymkl import DirichletProcessMixture
+    >>> random = np.random.default_rng(0)
+    >>> X = np.vstack([random.normal(center, 1.0, size=(100, 2)) for center in (-6.0, 0.0, 6.0)])
+    >>> model = DirichletProcessMixture(engine="local", random_state=0).fit(X)
+    >>> model.n_clusters_
+    3
+
+    References
+    ----------
+    Blei, Jordan: Variational inference for Dirichlet process mixtures. Bayesian Analysis 1, 2006. Neal: Markov chain sampling methods for
+    Dirichlet process mixture models. Journal of Computational and Graphical Statistics 9, 2000.
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 16,
+        concentration: float = 1.0,
+        prior: dict | None = None,
+        inference: str = "variational",
+        max_iter: int = 200,
+        tol: float = 1e-5,
+        engine: Any = "auto",
+        ray_params: RayParams | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ):
+        self.n_clusters = n_clusters
+        self.concentration = concentration
+        self.prior = prior
+        self.inference = inference
+        self.max_iter = max_iter
+        self.tol = tol
+        self.engine = engine
+        self.ray_params = ray_params
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> DirichletProcessMixture:
+        """Find clusters of n rows X (dense numbers in any container, a path or a Dataset), weighted by sample_weight (n,) or alike.
+
+        y is not used, but a name of a column of a path or Dataset, which is then not read.
+        """
+        self._check_params()
+        X, _ = self._source_of(X, y if isinstance(y, str) else None)
+        rows = self._read(X, reset=True)
+        self._train(rows, None, self._check_weights(sample_weight, rows[None].shape[0]), None)
+        return self
+
+    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> np.ndarray:
+        """(n,) `labels_` after `fit`."""
+        return self.fit(X, y, sample_weight).labels_
+
+    @datasets_too
+    def predict(self, X: Any) -> np.ndarray:
+        """(n,) the cluster with the largest membership of each row."""
+        return np.concatenate([logs.argmax(axis=1) for _, logs in self._logs(X)])
+
+    def score_samples(self, X: Any) -> np.ndarray:
+        """(n,) logs of the predictive density of rows."""
+        return np.concatenate([shares_of(logs)[1] for _, logs in self._logs(X)])
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Mean of `score_samples`."""
+        return float(self.score_samples(X).mean())
