@@ -4,25 +4,30 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError
 
-from raymkl import MKLClassifier, diagnostics, kernels, load
+from raymkl import ClusteredMKLClassifier, DirichletProcessMixture, MKLClassifier, diagnostics, kernels, load
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
+from matplotlib.colors import to_hex  # noqa: E402
 
 from raymkl.plot import (  # noqa: E402
     AlignmentDisplay,
+    ClustersDisplay,
     ConvergenceDisplay,
     KernelWeightsDisplay,
+    ScalesDisplay,
     SpectraDisplay,
     kernel_names,
     shorten,
     weight_rows,
 )
+from raymkl.plot.base import PALETTE  # noqa: E402
 
 BANK = [*kernels.rbf([0.01, 0.1, 1.0]), kernels.Linear()]
 
@@ -183,3 +188,92 @@ else:
 def test_importing_raymkl_loads_no_matplotlib():
     code = "import sys, raymkl, raymkl.plot, raymkl.diagnostics; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+@pytest.fixture(scope="module")
+def plane():
+    """Three clusters in the plane with two classes."""
+    rng = np.random.default_rng(0)
+    z = rng.integers(3, size=240)
+    X = np.array([[0.0, 0.0], [6.0, 0.0], [3.0, 5.0]])[z] + rng.normal(size=(240, 2))
+    return X, np.array(["no", "yes"])[(X[:, 0] > 3.0).astype(int)]
+
+
+@pytest.fixture(scope="module")
+def clustered(plane):
+    return ClusteredMKLClassifier(n_clusters=4, n_features=16, max_iter=3, final_epochs=2, engine="local", random_state=0).fit(*plane)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+class TestClusters:
+    def test_ellipses_are_those_of_the_covariances(self, plane):
+        mixture = DirichletProcessMixture(n_clusters=6, engine="local", random_state=0).fit(plane[0])
+        display = ClustersDisplay.from_estimator(mixture, plane[0], deviations=1.5)
+        assert len(display.ax_.lines) == 3 and not display.ax_.images
+        for k, line in enumerate(display.ax_.lines):
+            off = np.column_stack(line.get_data()) - mixture.means_[k]
+            distance = np.einsum("ni,in->n", off, np.linalg.solve(mixture.covariances_[k], off.T))
+            np.testing.assert_allclose(distance, 1.5**2)
+            assert line.get_label() == f"cluster {k} ({mixture.cluster_weights_[k]:.0%})"
+        colors = [to_hex(color).upper() for color in display.ax_.collections[0].get_facecolors()]
+        assert colors == [PALETTE[k] for k in mixture.predict(plane[0])]
+
+    def test_regions_are_those_of_predict(self, plane, clustered):
+        X, y = plane
+        display = ClustersDisplay.from_estimator(clustered, X, y, resolution=40)
+        left, right, bottom, top = display.extent
+        across, up = np.meshgrid(np.linspace(left, right, 40), np.linspace(bottom, top, 40))
+        decided = clustered.predict(np.column_stack([across.ravel(), up.ravel()])).reshape(40, 40)
+        shades = display.ax_.images[0].get_array()[:, :, 0]
+        assert len(np.unique(shades)) == 2 and np.array_equal(shades == shades.min(), decided == "yes")
+        assert {"class no", "class yes"} <= set(labels(display.ax_.get_legend().get_texts()))
+        assert (display.ax_.get_xlim(), display.ax_.get_ylim()) == ((left, right), (bottom, top))
+
+    def test_scales_are_a_heat_map(self, plane, clustered):
+        display = ScalesDisplay.from_estimator(clustered, ["width", "height"])
+        np.testing.assert_allclose(display.ax_.images[0].get_array(), clustered.scales_)
+        assert labels(display.ax_.get_xticklabels()) == ["width", "height"]
+        assert labels(display.ax_.get_yticklabels())[0] == f"cluster 0 ({clustered.cluster_weights_[0]:.0%})"
+        many = ScalesDisplay(np.arange(100.0)[None], [f"c{j}" for j in range(100)]).plot(top=3)
+        assert labels(many.ax_.get_xticklabels()) == ["c97", "c98", "c99"] and "3 largest of 100" in many.ax_.get_title()
+
+    def test_names_of_a_data_frame(self, plane):
+        X, y = pd.DataFrame(plane[0], columns=["east", "north"]), plane[1]
+        model = ClusteredMKLClassifier(n_clusters=2, n_features=8, max_iter=2, final_epochs=1, engine="local", random_state=0).fit(X, y)
+        assert labels(ScalesDisplay.from_estimator(model).ax_.get_xticklabels()) == ["east", "north"]
+        display = ClustersDisplay.from_estimator(model, X, y, resolution=10)
+        assert (display.ax_.get_xlabel(), display.ax_.get_ylabel()) == ("east", "north")
+
+    def test_given_axes_and_many_rows(self, plane, clustered):
+        figure, (left, right) = plt.subplots(1, 2)
+        display = ClustersDisplay.from_estimator(clustered, np.tile(plane[0], (30, 1)), ax=right, resolution=10, legend=False)
+        assert display.ax_ is right and display.figure_ is figure and not left.has_data() and right.get_legend() is None
+        assert len(display.X) == 3_000
+        figure.canvas.draw()
+        assert ScalesDisplay.from_estimator(clustered, ax=left).ax_ is left
+
+    def test_what_cannot_be_drawn_is_said_in_words(self, plane, clustered, binary):
+        X, y = plane
+        with pytest.raises(NotFittedError):
+            ClustersDisplay.from_estimator(DirichletProcessMixture(), X)
+        with pytest.raises(NotFittedError):
+            ScalesDisplay.from_estimator(ClusteredMKLClassifier())
+        with pytest.raises(ValueError, match="MKLClassifier has no clusters to draw: there is no means_"):
+            ClustersDisplay.from_estimator(binary, X)
+        mixture = DirichletProcessMixture(n_clusters=2, engine="local", random_state=0).fit(np.c_[X, X[:, :1] ** 2])
+        with pytest.raises(ValueError, match="must have two columns, this one has 3"):
+            ClustersDisplay.from_estimator(mixture, X)
+        with pytest.raises(ValueError, match="DirichletProcessMixture has no scales to draw"):
+            ScalesDisplay.from_estimator(mixture)
+        with pytest.raises(ValueError, match="X must have two columns"):
+            ClustersDisplay.from_estimator(clustered, np.c_[X, X])
+        with pytest.raises(ValueError, match="y has 3 entries, but X has 240 rows"):
+            ClustersDisplay.from_estimator(clustered, X, y[:3])
+        with pytest.raises(ValueError, match="feature_names has 1 entries"):
+            ScalesDisplay.from_estimator(clustered, ["one"])
+        with pytest.raises(ValueError, match="need covariances"):
+            ClustersDisplay(np.zeros((2, 2)), np.zeros((3, 2, 2)), np.ones(2)).plot()
+        with pytest.raises(ValueError, match="clusters in the plane"):
+            ClustersDisplay(np.zeros((2, 3)), np.zeros((2, 3, 3)), np.ones(2)).plot()
+        with pytest.raises(ValueError, match="scales have shape"):
+            ScalesDisplay(np.ones((2, 2)), ["one"]).plot()

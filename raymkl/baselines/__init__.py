@@ -1,20 +1,21 @@
-"""Solvers that others published, for comparison: `SimpleMKL` and `HessianMKL`.
+"""Solvers that others published, for comparison: `SimpleMKL`, `HessianMKL` and `BEMKL`.
 
-Both solve the problem of `MKLClassifier(p=1)` for two classes, in the same scale, and report the same certificate, so that objectives, gaps
-and times can be compared directly. They keep all kernel matrices in memory and train an SVM with LIBSVM at every step; use `MKLClassifier`
-for work.
+The first two solve the problem of `MKLClassifier(p=1)` for two classes, in the same scale, and report the same certificate, so that
+objectives, gaps and times can be compared directly; they train an SVM with LIBSVM at every step. `BEMKL` is a Bayesian model by mean field,
+of two or more classes, with probabilities. All keep all kernel matrices in memory; use `MKLClassifier` for work.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .bemkl import BEMKL as BEMKL
     from .hessian import HessianMKL as HessianMKL
     from .simple import SimpleMKL as SimpleMKL
 
-_HOMES = {"HessianMKL": "raymkl.baselines.hessian", "SimpleMKL": "raymkl.baselines.simple"}
+_HOMES = {"BEMKL": "raymkl.baselines.bemkl", "HessianMKL": "raymkl.baselines.hessian", "SimpleMKL": "raymkl.baselines.simple"}
 
-__all__ = ["HessianMKL", "SimpleMKL"]
+__all__ = ["BEMKL", "HessianMKL", "SimpleMKL"]
 
 
 if not TYPE_CHECKING:

@@ -25,16 +25,73 @@ from .svm import Certificate, Point, WeightedSVM
 
 # Matrices of n rows beside those of the kernels: the sum of them, the direction, a copy of either, and LIBSVM's cache.
 BESIDES = 5
-# Up to so many rows one thread is quicker in the linear algebra between two SVMs: several libraries have threads that wait for each other.
+# Up to so many rows one thread is quicker in the linear algebra of a step: several libraries have threads that wait for each other.
 SMALL = 2000
 
 
-class Baseline(BaseMKL, ClassifierMixin, BaseEstimator):
-    """A solver of two-class MKL with p = 1 that moves the weights and trains an SVM at every step; see `SimpleMKL`."""
+class InMemory(BaseMKL, ClassifierMixin, BaseEstimator):
+    """A classifier over kernel matrices that are all kept in memory: what it reads, what it refuses."""
 
     # What reading rows asks of an estimator.
-    normalize = None
+    normalize: Any = None
     dtype = "float64"
+    # What to take instead, as errors say it: the estimator, and what can be said of it.
+    _ours = ("MKLClassifier(p=1)", "solves the same problem without them")
+
+    def _begin(self, X: Any, y: Any) -> tuple[dict, np.ndarray]:
+        """All checks; sets `classes_` and `kernels_`. Rows by view key, and the class of every row as a number (n,)."""
+        self._check_params()
+        if y is None:
+            raise ValueError("requires y to be passed, but the target y is None")
+        X, y = self._source_of(X, y)
+        if isinstance(X, sources.SourceInput):
+            raise TypeError(f"{type(self).__name__} takes examples in memory, not a path or a Dataset; MKLClassifier takes both")
+        _, rows, kernels = self._read(X, reset=True)
+        n = next(iter(rows.values())).shape[0]
+        y = self._check_labels(y, n)
+        self._check_memory(n, len(kernels))
+        self.kernels_ = kernels
+        self.classes_, index = np.unique(y, return_inverse=True)
+        return rows, index
+
+    def _check_labels(self, y: Any, n: int) -> np.ndarray:
+        y = column_or_1d(y, warn=True)
+        if len(y) != n:
+            raise ValueError(f"X and y have different lengths: X has {n} rows, y has {len(y)}")
+        if y.dtype.kind == "f" and not np.isfinite(y).all():
+            raise ValueError("y contains NaN or infinity; class labels must be known for every row")
+        check_classification_targets(y)
+        self._check_classes(np.unique(y))
+        return y
+
+    def _check_classes(self, classes: np.ndarray) -> None:
+        """Raise ValueError for a number of classes that cannot be learned."""
+
+    def _check_memory(self, n: int, n_kernels: int) -> None:
+        needed, free = 8 * n * n * (n_kernels + BESIDES), free_memory()
+        if needed > free:
+            raise ValueError(
+                f"{type(self).__name__} keeps all kernel matrices: {n_kernels} kernels and X with {n} rows take {needed / 2**30:.3g} GiB, "
+                f"and {free / 2**30:.3g} GiB are free; {' '.join(self._ours)}"
+            )
+
+    def _matrices(self, rows: dict) -> np.ndarray:
+        """(M, n, n) float64 matrices of all kernels; ready-made ones are checked first."""
+        for key in dict.fromkeys(kernel.statistic().view for kernel in self.kernels_ if reading.is_matrix(kernel)):
+            reading.check_kernel_stack(rows[key], "X" if key is None else f"view {view_of(key)!r} of X")
+        n = next(iter(rows.values())).shape[0]
+        stack = np.empty((len(self.kernels_), n, n))
+        for m, matrix in kernel_matrices(self.kernels_, rows, np.arange(n)):
+            stack[m] = matrix
+        return stack
+
+    def save(self, path: Any) -> None:
+        """Baselines are not saved: they are for comparison."""
+        raise TypeError(f"a {type(self).__name__} is for comparison and has no file format; use pickle, or save an {self._ours[0]}")
+
+
+class Baseline(InMemory):
+    """A solver of two-class MKL with p = 1 that moves the weights and trains an SVM at every step; see `SimpleMKL`."""
 
     def __init__(self, kernels: Any = None, C: float = 1.0, tol: float = 1e-3, max_iter: int = 1000):
         self.kernels = kernels
@@ -49,20 +106,9 @@ class Baseline(BaseMKL, ClassifierMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any) -> Self:
         """Learn from n examples: X (any container in memory), y (n,) labels of two classes, of any type."""
-        self._check_params()
-        if y is None:
-            raise ValueError("requires y to be passed, but the target y is None")
-        X, y = self._source_of(X, y)
-        if isinstance(X, sources.SourceInput):
-            raise TypeError(f"{type(self).__name__} takes examples in memory, not a path or a Dataset; MKLClassifier takes both")
-        _, rows, kernels = self._read(X, reset=True)
-        n = next(iter(rows.values())).shape[0]
-        y = self._check_labels(y, n)
-        self._check_memory(n, len(kernels))
-        self.kernels_ = kernels
-        self.classes_, index = np.unique(y, return_inverse=True)
+        rows, index = self._begin(X, y)
         svm = WeightedSVM(self._matrices(rows), 2.0 * index - 1.0, self.C, self.tol)
-        with threadpool_limits(1, "blas") if n <= SMALL else nullcontext():
+        with threadpool_limits(1, "blas") if len(index) <= SMALL else nullcontext():
             learned = self._learn(svm)
         self._keep_point(rows, svm, *learned)
         return self
@@ -77,39 +123,13 @@ class Baseline(BaseMKL, ClassifierMixin, BaseEstimator):
             if not (isinstance(value, kind) and not isinstance(value, bool) and 0 < float(value) < np.inf):
                 raise ValueError(f"{name} must be {accepted}, got {value!r}")
 
-    def _check_labels(self, y: Any, n: int) -> np.ndarray:
-        y = column_or_1d(y, warn=True)
-        if len(y) != n:
-            raise ValueError(f"X and y have different lengths: X has {n} rows, y has {len(y)}")
-        if y.dtype.kind == "f" and not np.isfinite(y).all():
-            raise ValueError("y contains NaN or infinity; class labels must be known for every row")
-        check_classification_targets(y)
-        classes = np.unique(y)
+    def _check_classes(self, classes: np.ndarray) -> None:
         if len(classes) != 2:
             some = "1 class" if len(classes) == 1 else f"{len(classes)} classes"
             raise ValueError(
                 f"Only binary classification is supported. y has {some} ({', '.join(map(repr, classes[:4].tolist()))}"
                 f"{', ...' if len(classes) > 4 else ''}); {type(self).__name__} needs two, MKLClassifier takes more"
             )
-        return y
-
-    def _check_memory(self, n: int, n_kernels: int) -> None:
-        needed, free = 8 * n * n * (n_kernels + BESIDES), free_memory()
-        if needed > free:
-            raise ValueError(
-                f"{type(self).__name__} keeps all kernel matrices: {n_kernels} kernels and X with {n} rows take {needed / 2**30:.3g} GiB, "
-                f"and {free / 2**30:.3g} GiB are free; MKLClassifier(p=1) solves the same problem without them"
-            )
-
-    def _matrices(self, rows: dict) -> np.ndarray:
-        """(M, n, n) float64 matrices of all kernels; ready-made ones are checked first."""
-        for key in dict.fromkeys(kernel.statistic().view for kernel in self.kernels_ if reading.is_matrix(kernel)):
-            reading.check_kernel_stack(rows[key], "X" if key is None else f"view {view_of(key)!r} of X")
-        n = next(iter(rows.values())).shape[0]
-        stack = np.empty((len(self.kernels_), n, n))
-        for m, matrix in kernel_matrices(self.kernels_, rows, np.arange(n)):
-            stack[m] = matrix
-        return stack
 
     def _learn(self, svm: WeightedSVM) -> tuple[Point, Certificate, int]:
         """Step after step to the gap that is wanted; the last point, its certificate, and the number of steps."""
@@ -164,7 +184,3 @@ class Baseline(BaseMKL, ClassifierMixin, BaseEstimator):
         """Labels (n,)."""
         positive = self.decision_function(X) > 0
         return self.classes_[positive.astype(int)]
-
-    def save(self, path: Any) -> None:
-        """Baselines are not saved: they are for comparison."""
-        raise TypeError(f"a {type(self).__name__} is for comparison and has no file format; use pickle, or save an MKLClassifier(p=1)")

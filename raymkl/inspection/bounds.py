@@ -125,7 +125,7 @@ def block_norms(model: Any, X: Any = None) -> np.ndarray:
     from ..models.reading import is_matrix
 
     model, X = unwrapped(model, X)
-    check_is_fitted(model, "dual_coef_")
+    check_is_fitted(model, "expansion_")
     expansion = model.expansion_
     if not any(map(is_matrix, model.kernels_)):
         return expansion.block_norms(model.kernel_weights_)

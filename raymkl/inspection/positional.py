@@ -107,7 +107,7 @@ def positional_importance(model: Any, X: Any, *, only: Any = None, average: bool
     if not hasattr(model, "fit"):
         raise TypeError(f"model must be a fitted model, got {type(model).__name__}")
     model, X = unwrapped(model, X)
-    check_is_fitted(model, "dual_coef_")
+    check_is_fitted(model, "expansion_")
     parts = [string_parts(kernel) for kernel in model.kernels_]
     chosen = _chosen(model.kernels_, parts, only)
     rows, gates = rows_and_gates(model, X)
@@ -116,6 +116,8 @@ def positional_importance(model: Any, X: Any, *, only: Any = None, average: bool
     for view in dict.fromkeys(parts[m][0][1].views[0] for m in chosen):
         own = [m for m in chosen if parts[m][0][1].views[0] == view]
         for m, array in zip(own, sums.of_view(view, own, [parts[m] for m in own]), strict=True):
+            if array.shape[1] == len(getattr(model, "classes_", ())) == 2:  # a sum per class, whose difference is the decision value
+                array = array[:, 1:] - array[:, :1]
             array = _spread(array) if spread else array
             array = array[:, 0] if array.shape[1] == 1 else array  # one decision value per example
             values[m] = array[0] if average else array
@@ -192,11 +194,11 @@ class _Sums:
         for entry in expansion.entries_of(m):
             gate, weights = expansion.gate_of_entry[entry], expansion.weights[:, entry]
             mine = np.full(self.n, 1.0 / self.n if self.average else 1.0)
-            theirs: Any = 1.0
             if gate >= 0:
-                mine, theirs = mine * self.gates[:, gate], expansion.support_gates[:, gate]
+                mine = mine * self.gates[:, gate]
+            coefficients = expansion.coefficients_of(entry)
             for head in np.flatnonzero(weights):
-                found.append((part, factor, target, int(head), expansion.coefficients[head] * theirs, weights[head] * mine))
+                found.append((part, factor, target, int(head), coefficients[head], weights[head] * mine))
         return found
 
     def _weighted_degree(self, view: Any, channels: list[tuple], out: np.ndarray) -> None:

@@ -184,6 +184,6 @@ def test_no_file_format(tmp_path):
 
 
 def test_names_are_loaded_when_they_are_used():
-    assert dir(baselines) == ["HessianMKL", "SimpleMKL"]
+    assert dir(baselines) == ["BEMKL", "HessianMKL", "SimpleMKL"]
     with pytest.raises(AttributeError, match="no attribute 'EasyMKL'"):
         baselines.EasyMKL  # noqa: B018

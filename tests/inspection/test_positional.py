@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import raymkl
-from raymkl import ConvexLocalizedMKLClassifier, LocalizedMKLClassifier, MKLClassifier, MKLRegressor, diagnostics
+from raymkl import ConvexLocalizedMKLClassifier, LocalizedMKLClassifier, MKLClassifier, MKLRegressor, StochasticMKLClassifier, diagnostics
 from raymkl.datasets import make_motif_sequences
 from raymkl.diagnostics import positional_importance
 from raymkl.kernels import RBF, Linear, Spectrum, WeightedDegree
@@ -208,3 +208,15 @@ def test_bad_arguments():
     vectors = np.random.default_rng(0).normal(size=(20, 2))
     with pytest.raises(ValueError, match="no weighted-degree or spectrum kernel"):
         diagnostics.positional_importance(fitted(vectors, y[:20], [RBF(1.0)]), vectors)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("n_landmarks", [None, 20])
+def test_stochastic_models(n_landmarks):
+    """Landmarks have coefficients for every kernel, and two classes one decision value."""
+    X, y = problem()
+    for labels in (y, y + (np.arange(len(y)) % 2)):
+        clf = fitted(X, labels, BANK, StochasticMKLClassifier, max_iter=3, n_landmarks=n_landmarks, random_state=0)
+        parts = clf.contributions(X)
+        for m, values in enumerate(positional_importance(clf, X).values):
+            np.testing.assert_allclose(values.sum(axis=(-2, -1)), parts[..., m], atol=1e-9)

@@ -36,12 +36,12 @@ def alignment(facts: Facts) -> str:
             "see their alignment.</p>"
         )
     if facts.X is None and facts.n_support < 2:
-        return '<p class="soft">The model holds too few support vectors; give X to see the alignment of its kernels.</p>'
+        return f'<p class="soft">The model holds too few {facts.vectors}; give X to see the alignment of its kernels.</p>'
     compared = facts.spaced(MOST_COMPARED)
     found = diagnostics.alignment(facts.model, facts.X, facts.y, only=compared, max_rows=ALIGNMENT_ROWS)
     matrix, with_labels = (found, None) if facts.y is None else found
     repeated = diagnostics.redundancy_of_alignment(matrix)
-    where = "the support vectors" if facts.X is None else "X"
+    where = f"the {facts.vectors}" if facts.X is None else "X"
     names = [facts.names[m] for m in compared]
     parts = [
         f"<p>Centred alignment says how alike two kernels are on {where}: 1 is the same up to scale, 0 nothing in common. "
@@ -105,7 +105,7 @@ def bound(facts: Facts) -> str:
     return (
         "<p>The part of the generalisation bound of lp-norm MKL that depends on p, with this model in place of the best one. It is "
         f"smallest at p = <b>{number(best[which])}</b>{over} and within 1 % of that from {number(near[which, 0])} to "
-        f"{number(near[which, 1])}; the model was trained with p = {number(facts.model.p)}.</p>"
+        f"{number(near[which, 1])}; the model was trained with p = {number(facts.p)}.</p>"
         + figure(f"Bound factor{over}", curves([("factor", found.p[inside], middle[inside])], ("p", "factor"), "bound factor against p"))
     )
 
@@ -123,15 +123,14 @@ def contributions(facts: Facts) -> str:
         rows, gates = rows_and_gates(model, facts.X)
     n = next(iter(rows.values())).shape[0]
     if n == 0:
-        return '<p class="soft">The model holds no support vectors.</p>'
+        return f'<p class="soft">The model holds no {facts.vectors}.</p>'
     affordable = int(AFFORDABLE / max(facts.n_support * facts.n_kernels, 1))
     chosen = np.unique(np.linspace(0, n - 1, min(n, max(EXAMPLES, min(affordable, MOST_EXAMPLES)))).astype(int))
-    parts = expansion.contributions(take(rows, chosen), None if gates is None else gates[chosen])
-    values = parts.sum(axis=2) + model.intercept_
+    parts, values = facts.contributions(take(rows, chosen), None if gates is None else gates[chosen])
     mean = np.abs(parts).mean(axis=(0, 1))
     order = np.argsort(-mean, kind="stable")[:30]
-    where = "X" if facts.X is not None else "the support vectors"
-    sample = "rows of X" if facts.X is not None else "support vectors"
+    where = "X" if facts.X is not None else f"the {facts.vectors}"
+    sample = "rows of X" if facts.X is not None else facts.vectors
     result = figure(
         f"Mean size of each kernel's part in the decision values, over {number(len(chosen))} {sample}",
         bars([facts.names[m] for m in order], mean[order], "mean contribution"),
@@ -158,7 +157,7 @@ def _example_name(facts: Facts, row: int, values: np.ndarray, where: str) -> str
     if facts.classes:
         label = facts.classes[h] if len(values) > 1 else facts.classes[int(values[0] > 0)]
         said = f"{label}, {said}"
-    kind = "row" if where == "X" else "support vector"
+    kind = "row" if where == "X" else facts.vector
     if facts.y is not None and facts.classes:
         said += f" (is {facts.y[row]})"
     return f"{kind} {row}: {said}"

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 from sklearn.base import is_regressor
 
+from ...engine.programs.dual_averaging import exponent
 from ...models.reading import is_matrix
+from ...models.stochastic import StochasticMKLClassifier
 from ...plot import head_names, kernel_names, weight_rows
 
 
@@ -16,7 +18,8 @@ class Facts:
     """A fitted model seen through its public attributes, and the examples it is shown on.
 
     weights : (rows, M). row_names : one per row of weights (class, cluster or both; [""] when there is one). heads : names of the
-    decision values. X, y : examples and labels, or None.
+    decision values. landmarks : whether the model is a sum over landmarks, which have no dual variables, in place of support vectors.
+    p : block norm, None where there is none. streamed : whether its last rows came by partial_fit. X, y : examples and labels, or None.
     """
 
     def __init__(self, model: Any, X: Any = None, y: Any = None):
@@ -27,6 +30,12 @@ class Facts:
         self.heads = head_names(model)
         self.n_kernels = self.weights.shape[1]
         self.n_support = len(model.support_)
+        self.landmarks = hasattr(model, "landmark_coef_")
+        self.vectors, self.vector = ("landmarks", "landmark") if self.landmarks else ("support vectors", "support vector")
+        self.p = _norm(model, self.n_kernels)
+        self.stochastic = isinstance(model, StochasticMKLClassifier)
+        # Of rows that came by partial_fit and were not kept the loss is not known: there is a dual value and no gap.
+        self.streamed = self.stochastic and bool(np.isnan(model.duality_gap_))
         self.n_train = int(model.expansion_.n_train)
         self.classes = list(getattr(model, "classes_", []))
         self.history = list(getattr(model, "history_", []))
@@ -77,6 +86,13 @@ class Facts:
             self._values = np.asarray(values, np.float64).reshape(len(values), -1)
         return self._values
 
+    def contributions(self, rows: dict, gates: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+        """Parts (n, n_heads, M) of every kernel in the decision values of rows by view key, and these (n, n_heads)."""
+        parts, intercepts = self.model.expansion_.contributions(rows, gates), np.asarray(self.model.intercept_, np.float64)
+        if len(self.classes) == 2 and parts.shape[1] == 2:  # a sum per class, whose difference is the decision value
+            parts, intercepts = parts[:, 1:] - parts[:, :1], intercepts[1:] - intercepts[:1]
+        return parts, parts.sum(axis=2) + intercepts
+
     def runs(self) -> list[list[dict]]:
         """Rows of the history, one list per head."""
         found: dict[int, list[dict]] = {}
@@ -93,3 +109,13 @@ class Facts:
             own, values = np.array([row["seconds"] for row in rows]), np.array([row[key] for row in rows], np.float64)
             columns.append(values[np.clip(np.searchsorted(own, times, "right") - 1, 0, None)])
         return times, how(np.stack(columns), axis=0)
+
+
+def _norm(model: Any, n_kernels: int) -> float | None:
+    """The block norm that a model was trained with; None where its norm is another one."""
+    if getattr(model, "norm", None) is not None or not hasattr(model, "p"):
+        return None
+    if model.p is not None:
+        return float(model.p)
+    q = exponent(None, n_kernels)  # what None stands for in the stochastic trainer, the only one that takes it
+    return q / (q - 1.0)

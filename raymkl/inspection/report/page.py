@@ -49,6 +49,10 @@ def report(model: Any, X: Any = None, y: Any = None, path: Any = None) -> str:
     model, X = unwrapped(model, X)
     if not hasattr(model, "fit"):
         raise TypeError(f"model must be a fitted raymkl estimator, got {type(model).__name__}")
+    if not hasattr(model, "kernel_weights_") and hasattr(model, "lower_bound_"):
+        raise TypeError(
+            f"{type(model).__name__} has no kernel weights, which a report is about; raymkl.plot.ClustersDisplay and ScalesDisplay show it"
+        )
     check_is_fitted(model, "kernel_weights_")
     facts = Facts(model, X, _checked_labels(model, X, y))
     chapters = [
@@ -60,7 +64,7 @@ def report(model: Any, X: Any = None, y: Any = None, path: Any = None) -> str:
     chapters += [
         ("contributions", "What each kernel contributes", evidence.contributions(facts)),
         ("convergence", "Convergence", sections.convergence(facts)),
-        ("support", "Support vectors", sections.support(facts)),
+        ("support", facts.vectors.capitalize(), sections.support(facts)),
         ("alignment", "How alike the kernels are", evidence.alignment(facts)),
     ]
     if hasattr(model, "p") and getattr(model, "norm", None) is None:

@@ -62,23 +62,28 @@ def summary(facts: Facts) -> str:
     tiles += [
         tile(number(facts.n_train), "training rows"),
         tile(f"{number(used)} of {number(facts.n_kernels)}", "kernels with weight"),
-        tile(f"{number(facts.n_support)} ({facts.n_support / max(facts.n_train, 1):.0%})", "support vectors"),
+        tile(f"{number(facts.n_support)} ({facts.n_support / max(facts.n_train, 1):.0%})", facts.vectors),
     ]
     if getattr(model, "norm", None) is not None:
         tiles.append(tile(type(model.norm).__name__, "norm over kernels"))
-    elif hasattr(model, "p"):
-        tiles.append(tile(number(model.p), "block norm p"))
+    elif facts.p is not None:
+        tiles.append(tile(number(facts.p), "block norm p"))
     if hasattr(model, "C"):
         tiles.append(tile(number(model.C), "C"))
     if np.isfinite(gap):
         tiles.append(tile(f"{gap:.2g}", "relative duality gap" if len(facts.gaps) == 1 else "largest relative duality gap"))
-    if hasattr(model, "converged_"):
+    if hasattr(model, "converged_") and not facts.streamed:
         tiles.append(tile("yes" if facts.converged else "no", "converged", "good" if facts.converged else "bad"))
     if hasattr(model, "n_iter_"):
-        tiles.append(tile(number(model.n_iter_), "rounds"))
+        tiles.append(tile(number(model.n_iter_), "epochs" if facts.stochastic else "rounds"))
     if facts.seconds is not None:
         tiles.append(tile(f"{facts.seconds:.3g} s", "training time"))
     words = ""
+    if facts.streamed:
+        words = (
+            f"<p>Rows came part by part (<code>partial_fit</code>) and were not kept, so that their loss is not known and there is no gap; "
+            f"the optimum of the problem of all of them is at least {number(model.dual_objective_)}.</p>"
+        )
     if np.isfinite(gap):
         words = "The optimum is not yet bracketed closely"
         if gap < 1:
@@ -205,6 +210,12 @@ def convergence(facts: Facts) -> str:
 
 
 def support(facts: Facts) -> str:
+    if facts.landmarks:
+        return (
+            f"<p>The model is a sum over <b>{number(facts.n_support)}</b> landmarks, the same for all kernels: rows out of the "
+            f"{number(facts.n_train)} that it was trained on. Every kernel has coefficients of its own for them; there are no dual "
+            "variables of single rows. Its certificate is that of the kernels as the landmarks see them.</p>"
+        )
     coefficients = np.atleast_2d(facts.model.dual_coef_)
     if coefficients.shape[1] == 0:
         return "<p>The model has no support vectors: its decision is the same for every example.</p>"

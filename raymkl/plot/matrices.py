@@ -1,0 +1,144 @@
+"""Kernel matrices: how alike they are, and their spectra."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .base import PALETTE, Display, fitted, kernel_names, shorten
+
+
+class AlignmentDisplay(Display):
+    """Centred alignment of every pair of kernels as a heat map; with labels, alignment with them in a last row and column.
+
+    Parameters
+    ----------
+    alignment : (M, M), see `raymkl.diagnostics.alignment`.
+    names : M names of kernels.
+    target : (M,) alignments with the labels, or None.
+
+    Attributes
+    ----------
+    ax_, figure_ : matplotlib axes and figure, after `plot`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from raymkl import kernels
+    >>> from raymkl.plot import AlignmentDisplay
+    >>> X, y = load_iris(return_X_y=True)
+    >>> display = AlignmentDisplay.from_kernels(kernels.rbf([0.01, 0.1, 1.0]), X, y)
+    """
+
+    def __init__(self, alignment: np.ndarray, names: Sequence[str], target: np.ndarray | None = None):
+        self.alignment = alignment
+        self.names = names
+        self.target = target
+
+    @classmethod
+    def from_estimator(cls, model: Any, X: Any = None, y: Any = None, *, ax: Any = None, max_rows: int = 1000) -> AlignmentDisplay:
+        """Draw the alignment of the kernels of a fitted model on X, or on its support vectors when X is None."""
+        fitted(model, "kernels_")
+        return cls._from(model, model.kernels_, X, y, ax, max_rows)
+
+    @classmethod
+    def from_kernels(cls, kernels: Any, X: Any = None, y: Any = None, *, ax: Any = None, max_rows: int = 1000) -> AlignmentDisplay:
+        """Draw the alignment of a list of kernels on X, or of a stack of matrices (n, n, M)."""
+        return cls._from(kernels, kernels, X, y, ax, max_rows)
+
+    @classmethod
+    def _from(cls, source: Any, bank: Any, X: Any, y: Any, ax: Any, max_rows: int) -> AlignmentDisplay:
+        from ..diagnostics import alignment
+        from ..kernels.base import Kernel
+
+        found = alignment(source, X, y, max_rows=max_rows)
+        matrix: Any
+        matrix, target = (found, None) if y is None else found
+        bank = [bank] if isinstance(bank, Kernel) else bank
+        matrices = isinstance(bank, str | np.ndarray)
+        names = [f"matrix {m}" for m in range(len(matrix))] if matrices else kernel_names(list(bank))
+        return cls(matrix, names, target).plot(ax=ax)
+
+    def plot(self, ax: Any = None) -> AlignmentDisplay:
+        """Draw on `ax`, or on a new figure."""
+        matrix, names = np.asarray(self.alignment, np.float64), list(self.names)
+        if matrix.shape != (len(names), len(names)):
+            raise ValueError(f"alignment has shape {matrix.shape}, but there are {len(names)} names")
+        if self.target is not None:
+            target = np.asarray(self.target, np.float64)
+            matrix = np.block([[matrix, target[:, None]], [target[None], np.ones((1, 1))]])
+            names = [*names, "labels"]
+        side = 2.6 + 0.42 * min(len(names), 40)
+        ax = self._axes(ax, side + 1.0, side)
+        self._heat_map(ax, matrix, names, names, min(0.0, float(matrix.min())), 1.0, "centred alignment")
+        if len(names) > 60:
+            ax.set_xticks([])
+            ax.set_yticks([])
+        ax.set_title("Kernel alignment")
+        return self
+
+
+class SpectraDisplay(Display):
+    """Eigenvalues of kernel matrices against their rank, both axes logarithmic; a power law is a straight line.
+
+    Parameters
+    ----------
+    eigenvalues : (M, n), largest first, see `raymkl.diagnostics.spectra`.
+    names : M names of kernels.
+    decay : (M,) slopes to write beside the names, or None.
+
+    Attributes
+    ----------
+    ax_, figure_ : matplotlib axes and figure, after `plot`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from raymkl import kernels
+    >>> from raymkl.plot import SpectraDisplay
+    >>> X, y = load_iris(return_X_y=True)
+    >>> display = SpectraDisplay.from_kernels(kernels.rbf([0.01, 0.1, 1.0]), X)
+    """
+
+    def __init__(self, eigenvalues: np.ndarray, names: Sequence[str], decay: np.ndarray | None = None):
+        self.eigenvalues = eigenvalues
+        self.names = names
+        self.decay = decay
+
+    @classmethod
+    def from_estimator(cls, model: Any, X: Any = None, *, ax: Any = None, max_rows: int = 1000, top: int = 12) -> SpectraDisplay:
+        """Draw the spectra of the kernels of a fitted model on X, or on its support vectors when X is None."""
+        fitted(model, "kernels_")
+        return cls.from_kernels(model, X, ax=ax, max_rows=max_rows, top=top)
+
+    @classmethod
+    def from_kernels(cls, kernels: Any, X: Any = None, *, ax: Any = None, max_rows: int = 1000, top: int = 12) -> SpectraDisplay:
+        """Draw the spectra of a list of kernels on X, or of a stack of matrices (n, n, M). top : see `plot`."""
+        from ..diagnostics import spectra
+
+        found = spectra(kernels, X, max_rows=max_rows)
+        return cls(found.eigenvalues, found.names, found.decay).plot(ax=ax, top=top)
+
+    def plot(self, ax: Any = None, *, top: int = 12) -> SpectraDisplay:
+        """Draw on `ax`, or on a new figure. top : kernels to show at most, evenly spaced in the list."""
+        values = np.atleast_2d(np.asarray(self.eigenvalues, np.float64))
+        if len(values) != len(self.names):
+            raise ValueError(f"eigenvalues are those of {len(values)} kernels, but there are {len(self.names)} names")
+        shown = np.unique(np.linspace(0, len(values) - 1, min(top, len(values))).round().astype(int))
+        ax = self._axes(ax, 7.0, 4.5)
+        for position, m in enumerate(shown):
+            slope = "" if self.decay is None or not np.isfinite(self.decay[m]) else f" (decay {self.decay[m]:.2g})"
+            there = values[m] > 1e-14 * max(values[m, 0], 1e-300)
+            style = ("-", "--", ":")[position // len(PALETTE) % 3]
+            label = shorten(self.names[m]) + slope
+            rank = np.flatnonzero(there) + 1
+            ax.plot(rank, values[m, there], style, color=PALETTE[position % len(PALETTE)], marker=".", markersize=3, label=label)
+        ax.set_xscale("log")
+        ax.set_yscale("log")
+        ax.set_xlabel("rank")
+        ax.set_ylabel("eigenvalue of K / n")
+        ax.legend(fontsize=8)
+        ax.set_title("Kernel spectra" + (f" ({len(shown)} of {len(values)})" if len(shown) < len(values) else ""))
+        return self

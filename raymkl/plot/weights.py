@@ -1,0 +1,142 @@
+"""Weights of kernels, and the run of a fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .base import PALETTE, Display, fitted, head_names, kernel_names, shorten, weight_rows
+
+
+class KernelWeightsDisplay(Display):
+    """Weights of the kernels: bars, or a heat map when there are several sets of weights (per class or per cluster).
+
+    Parameters
+    ----------
+    weights : (M,) or (rows, M) weights.
+    names : M names of kernels.
+    rows : names of the rows, for (rows, M).
+
+    Attributes
+    ----------
+    ax_, figure_ : matplotlib axes and figure, after `plot`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from raymkl import MKLClassifier, kernels
+    >>> from raymkl.plot import KernelWeightsDisplay
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = MKLClassifier(kernels=kernels.rbf([0.01, 0.1, 1.0]), engine="local").fit(X, y)
+    >>> display = KernelWeightsDisplay.from_estimator(clf)
+    """
+
+    def __init__(self, weights: np.ndarray, names: Sequence[str], rows: Sequence[str] | None = None):
+        self.weights = weights
+        self.names = names
+        self.rows = rows
+
+    @classmethod
+    def from_estimator(cls, model: Any, *, ax: Any = None, top: int = 30, sort: bool = True) -> KernelWeightsDisplay:
+        """Draw the weights of a fitted model. top, sort : see `plot`."""
+        fitted(model, "kernel_weights_")
+        weights, rows = weight_rows(model)
+        names = kernel_names(model.kernels_)
+        display = cls(weights[0], names) if rows == [""] else cls(weights, names, rows)
+        return display.plot(ax=ax, top=top, sort=sort)
+
+    def plot(self, ax: Any = None, *, top: int = 30, sort: bool = True) -> KernelWeightsDisplay:
+        """Draw on `ax`, or on a new figure.
+
+        top : kernels to show at most, those with the largest weight. sort : largest first, else in the order of the list.
+        """
+        weights = np.atleast_2d(np.asarray(self.weights, np.float64))
+        if weights.shape[1] != len(self.names):
+            raise ValueError(f"names has {len(self.names)} entries, but there are weights of {weights.shape[1]} kernels")
+        largest = np.argsort(-weights.max(axis=0), kind="stable")[:top]
+        shown = largest if sort else np.sort(largest)
+        names = [self.names[m] for m in shown]
+        left = weights.shape[1] - len(shown)
+        more = f" (the {len(shown)} largest of {weights.shape[1]})" if left else ""
+        if self.rows is None:
+            ax = self._axes(ax, 7.0, 1.2 + 0.28 * len(shown))
+            ax.barh(range(len(shown)), weights[0, shown], color=PALETTE[0])
+            ax.set_yticks(range(len(shown)), [shorten(name) for name in names])
+            ax.invert_yaxis()
+            ax.set_xlabel("weight")
+            ax.set_title("Kernel weights" + more)
+            return self
+        ax = self._axes(ax, 2.5 + 0.45 * len(shown), 2.2 + 0.4 * len(weights))
+        self._heat_map(ax, weights[:, shown], self.rows, names, 0.0, float(max(weights.max(), 1e-300)), "weight")
+        ax.set_title("Kernel weights" + more)
+        return self
+
+
+class ConvergenceDisplay(Display):
+    """The run of a fit: relative duality gap, or primal and dual objective, against seconds or rounds.
+
+    Parameters
+    ----------
+    history : the `history_` of a model: one dict per round and head.
+    heads : names of the heads.
+    tol : the gap that was asked for, or None.
+
+    Attributes
+    ----------
+    ax_, figure_ : matplotlib axes and figure, after `plot`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from raymkl import MKLClassifier, kernels
+    >>> from raymkl.plot import ConvergenceDisplay
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = MKLClassifier(kernels=kernels.rbf([0.01, 0.1, 1.0]), engine="local").fit(X, y)
+    >>> display = ConvergenceDisplay.from_estimator(clf, kind="objectives")
+    """
+
+    def __init__(self, history: Sequence[dict], heads: Sequence[str] | None = None, tol: float | None = None):
+        self.history = history
+        self.heads = heads
+        self.tol = tol
+
+    @classmethod
+    def from_estimator(cls, model: Any, *, ax: Any = None, kind: str = "gap", x: str = "seconds") -> ConvergenceDisplay:
+        """Draw the run of a fitted model. kind, x : see `plot`."""
+        fitted(model, "history_")
+        return cls(model.history_, head_names(model), getattr(model, "tol", None)).plot(ax=ax, kind=kind, x=x)
+
+    def plot(self, ax: Any = None, *, kind: str = "gap", x: str = "seconds") -> ConvergenceDisplay:
+        """Draw on `ax`, or on a new figure. kind : "gap" or "objectives". x : "seconds" or "round"."""
+        for name, value, known in (("kind", kind, ("gap", "objectives")), ("x", x, ("seconds", "round"))):
+            if value not in known:
+                raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}; got {value!r}")
+        ax = self._axes(ax, 7.0, 4.0)
+        runs: dict[int, list[dict]] = {}
+        for row in self.history:
+            runs.setdefault(row.get("head", 0), []).append(row)
+        for position, (head, rows) in enumerate(sorted(runs.items())):
+            name = self.heads[head] if self.heads and head < len(self.heads) else f"head {head}"
+            color = PALETTE[position % len(PALETTE)]
+            where = [row[x] for row in rows]
+            if kind == "gap":
+                gaps = [row["gap"] if row["gap"] > 0 else np.nan for row in rows]
+                ax.plot(where, gaps, color=color, marker=".", label=name or "gap")
+            else:
+                prefix = f"{name}: " if name else ""
+                ax.plot(where, [row["primal"] for row in rows], color=color, marker=".", label=f"{prefix}primal")
+                ax.plot(where, [row["dual"] for row in rows], color=color, marker=".", linestyle="--", label=f"{prefix}dual")
+        ax.set_xlabel("seconds" if x == "seconds" else "round")
+        if kind == "gap":
+            ax.set_yscale("log")
+            ax.set_ylabel("relative duality gap")
+            if self.tol:
+                ax.axhline(self.tol, color=PALETTE[6], linestyle=":", label=f"tol = {self.tol:g}")
+        else:
+            ax.set_ylabel("objective")
+        if runs:
+            ax.legend(fontsize=8, ncols=2 if len(runs) > 6 else 1)
+        ax.set_title("Convergence")
+        return self
