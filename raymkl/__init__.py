@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` below is what 
     from . import norms as norms
     from . import plot as plot
     from . import search as search
+    from . import serve as serve
     from .engine.params import RayParams as RayParams
     from .engine.session import Session as Session
     from .inspection.report.page import report as report
@@ -22,6 +23,8 @@ if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` below is what 
     from .models.localized.convex import ConvexLocalizedMKLClassifier as ConvexLocalizedMKLClassifier
     from .models.localized.convex import ConvexLocalizedMKLRegressor as ConvexLocalizedMKLRegressor
     from .models.localized.gated import LocalizedMKLClassifier as LocalizedMKLClassifier
+    from .models.mixtures.clustered import ClusteredMKLClassifier as ClusteredMKLClassifier
+    from .models.mixtures.mixture import DirichletProcessMixture as DirichletProcessMixture
     from .models.one_class import MKLOneClass as MKLOneClass
     from .models.regressor import MKLRegressor as MKLRegressor
     from .models.stochastic import StochasticMKLClassifier as StochasticMKLClassifier
@@ -29,8 +32,10 @@ if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` below is what 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "ClusteredMKLClassifier": "raymkl.models.mixtures.clustered",
     "ConvexLocalizedMKLClassifier": "raymkl.models.localized.convex",
     "ConvexLocalizedMKLRegressor": "raymkl.models.localized.convex",
+    "DirichletProcessMixture": "raymkl.models.mixtures.mixture",
     "LocalizedMKLClassifier": "raymkl.models.localized.gated",
     "MKLOneClass": "raymkl.models.one_class",
     "MKLRegressor": "raymkl.models.regressor",
@@ -47,11 +52,14 @@ _HOMES = {
     "norms": None,
     "plot": None,
     "search": None,
+    "serve": None,
 }
 
 __all__ = [
+    "ClusteredMKLClassifier",
     "ConvexLocalizedMKLClassifier",
     "ConvexLocalizedMKLRegressor",
+    "DirichletProcessMixture",
     "LocalizedMKLClassifier",
     "MKLClassifier",
     "MKLOneClass",
@@ -68,6 +76,7 @@ __all__ = [
     "plot",
     "report",
     "search",
+    "serve",
 ]
 
 

@@ -20,7 +20,7 @@ from tests.processes import births, own_processes, strike, wait_for
 ROOT = Path(__file__).resolve().parent.parent
 CONFIGS = ROOT / "cluster_configs"
 RAY_UP = ("ray_up_aws.yaml", "ray_up_own_machines.yaml")
-KUBERAY = ("kuberay_cluster.yaml", "kuberay_job.yaml")
+KUBERAY = ("kuberay_cluster.yaml", "kuberay_job.yaml", "kuberay_service.yaml")
 RAY_VERSION = "2.60.0"
 
 
@@ -70,10 +70,15 @@ def test_nodes_of_ray_up_ask_for_a_token(name):
     assert all(remote.startswith(home) for remote in config["file_mounts"])
 
 
+def cluster_of(config):
+    """The cluster that a manifest of KubeRay describes."""
+    return config["spec"].get({"RayJob": "rayClusterSpec", "RayService": "rayClusterConfig"}.get(config["kind"], ""), config["spec"])
+
+
 def test_heads_leave_the_work_to_workers():
     assert parsed("ray_up_aws.yaml")["available_node_types"]["head"]["resources"] == {"CPU": 0}
     assert "--num-cpus=0" in parsed("ray_up_own_machines.yaml")["head_start_ray_commands"][-1]
-    for spec in (parsed("kuberay_cluster.yaml")["spec"], parsed("kuberay_job.yaml")["spec"]["rayClusterSpec"]):
+    for spec in map(cluster_of, map(parsed, KUBERAY)):
         assert spec["headGroupSpec"]["rayStartParams"]["num-cpus"] == "0"
 
 
@@ -178,6 +183,18 @@ JOB_SPEC = {
     "suspend": bool,
 }
 
+SERVICE_SPEC = {
+    "rayClusterDeletionDelaySeconds": int,
+    "managedBy": {"ray.io/kuberay-operator", "kueue.x-k8s.io/multikueue"},
+    "serviceUnhealthySecondThreshold": int,
+    "deploymentUnhealthySecondThreshold": int,
+    "serveService": dict,
+    "upgradeStrategy": {"type": {"NewCluster", "NewClusterWithIncrementalUpgrade", "None"}},
+    "serveConfigV2": str,
+    "rayClusterConfig*": CLUSTER_SPEC,
+    "excludeHeadPodFromServeSvc": bool,
+}
+
 
 def manifest(kind, spec):
     return {
@@ -188,7 +205,11 @@ def manifest(kind, spec):
     }
 
 
-MANIFESTS = {"RayCluster": manifest("RayCluster", CLUSTER_SPEC), "RayJob": manifest("RayJob", JOB_SPEC)}
+MANIFESTS = {
+    "RayCluster": manifest("RayCluster", CLUSTER_SPEC),
+    "RayJob": manifest("RayJob", JOB_SPEC),
+    "RayService": manifest("RayService", SERVICE_SPEC),
+}
 
 
 def faults(value, schema, where=""):
@@ -245,7 +266,7 @@ def test_rules_of_the_operator(name):
     """What the operator refuses although every field is known."""
     config = parsed(name)
     spec = config["spec"]
-    cluster = spec["rayClusterSpec"] if config["kind"] == "RayJob" else spec
+    cluster = cluster_of(config)
     assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", config["metadata"]["name"]) and len(config["metadata"]["name"]) <= 47
     assert cluster["authOptions"]["mode"] == "token"
     assert tuple(map(int, cluster["rayVersion"].split("."))) >= (2, 52, 0)  # the first with tokens
@@ -259,6 +280,18 @@ def test_rules_of_the_operator(name):
     if config["kind"] == "RayJob":
         assert spec["ttlSecondsAfterFinished"] == 0 or spec["shutdownAfterJobFinishes"]
         assert spec["backoffLimit"] >= 0 and spec["activeDeadlineSeconds"] > 0
+
+
+def test_serve_reads_what_the_service_runs():
+    """Serve's own check of the configuration, and a builder that is there."""
+    schema = pytest.importorskip("ray.serve.schema", reason="needs ray[serve]")
+    config = yaml.safe_load(parsed("kuberay_service.yaml")["spec"]["serveConfigV2"])
+    (application,) = schema.ServeDeploySchema.model_validate(config).applications
+    assert application.import_path == "raymkl.serve:app" and callable(raymkl.serve.app)
+    assert set(application.args) == {"model"} and [one.name for one in application.deployments] == ["raymkl"]
+    with pytest.raises(ValueError, match="num_replicas"):
+        config["applications"][0]["deployments"][0]["num_replicas"] = -1
+        schema.ServeDeploySchema.model_validate(config)
 
 
 def test_kubernetes_itself_reads_the_manifests():

@@ -150,6 +150,104 @@ def test_multiclass_table(example, tmp_path):
     table = pd.read_csv(tmp_path / "summary.csv", comment="#").set_index("method")
     assert list(table.columns) == ["data", "mean", "std", "p_value", "published"] and list(table["published"]) == [97.87, 97.69]
     assert (table["mean"] > 80).all() and (table["p_value"] == 1).any()
+    before = (tmp_path / "splits.csv").read_bytes()
     assert len(rows_of(tmp_path / "splits.csv")) == 4
+    # What is there is not measured again, and other settings do not come among it.
+    example("multiclass_table", "--data", tmp_path / "wine.npz", "--quick", "--splits", 3, "--out", tmp_path, "--methods", "LMC", "GMNP")
+    after = (tmp_path / "splits.csv").read_bytes()
+    assert after.startswith(before) and len(rows_of(tmp_path / "splits.csv")) == 6
+    with pytest.raises(SystemExit, match="other settings"):
+        example("multiclass_table", "--data", tmp_path / "wine.npz", "--splits", 2, "--out", tmp_path)
     with pytest.raises(SystemExit, match="not a data set"):
         example("multiclass_table", "--data", tmp_path / "summary.csv", "--out", tmp_path)
+
+
+@pytest.mark.slow
+def test_clustered(example, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("matplotlib")
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    study, sets = importlib.import_module("clustered"), importlib.import_module("clustered_data")
+    monkeypatch.setattr(study, "SYNTHETIC_REPEATS", 2)
+    X, y, _ = sets.figure1(400, 0)
+    np.savez(tmp_path / "svmguide1.npz", X=X[:200], y=y[:200], X_test=X[200:], y_test=y[200:])
+    pd.DataFrame(X, columns=["u", "v"]).assign(label=y).to_parquet(tmp_path / "other.parquet")
+    out = tmp_path / "out"
+    call = ("clustered", "--data", tmp_path / "svmguide1.npz", tmp_path / "other.parquet", "--quick", "--repeats", 2, "--out", out)
+    example(*call)
+    table = pd.read_csv(out / "accuracy.csv", comment="#").set_index(["data", "method"])
+    assert list(table.columns) == ["mean", "std", "seconds", "clusters", "p_value", "published", "published_seconds"]
+    assert set(table.loc["svmguide1"].index) == {*study.METHODS, "BaNK"} and set(table.loc["other"].index) == set(study.METHODS)
+    assert (table.loc["svmguide1", "CIK"][["published", "published_seconds"]] == [96.14, 291]).all()
+    assert table["mean"].drop(("svmguide1", "BaNK")).between(80, 100).all() and np.isnan(table.loc[("svmguide1", "BaNK"), "mean"])
+    assert table.loc[("other", "random features"), "clusters"] == 1 and np.isnan(table.loc[("other", "CIK"), "p_value"])
+    groups = pd.read_csv(out / "clusters.csv", comment="#").set_index(["data", "method"])
+    assert len(groups) == 6 and (groups["nmi"].notna() == [True, True, False, False, False, False]).all()
+    assert groups.loc[("synthetic", "DPM"), "published_nmi"] == 0.57 and (groups["clusters"] >= 2).all()
+    assert all((out / picture).stat().st_size > 1000 for picture in ("regions.png", "scales.png"))
+    # As if it had been killed while it wrote a row: that run is done again, and no other one.
+    runs = out / "runs.csv"
+    first, text = rows_of(runs), runs.read_text()
+    assert len(first) == 2 * 2 * len(study.METHODS)
+    runs.write_text(text[: len(text) - 8])
+    example(*call)
+    again = rows_of(runs)
+    assert [row["seconds"] for row in again[:-1]] == [row["seconds"] for row in first[:-1]]
+    assert [row["accuracy"] for row in again] == [row["accuracy"] for row in first]
+    assert "CIK" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="other settings"):
+        example(*call, "--seed", "5")
+
+
+@pytest.mark.slow
+def test_clustered_chooses_C_on_training_rows(example, tmp_path, monkeypatch):
+    """Once where all repeats have the same training rows."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    study, sets = importlib.import_module("clustered"), importlib.import_module("clustered_data")
+    settings = study.Settings(features=16, iterations=2, final_epochs=1, ufo_epochs=3, synthetic_rows=100, C=(0.25, 4.0), folds=2)
+    monkeypatch.setattr(study, "FULL", settings)
+    for name in ("regions", "scales"):
+        monkeypatch.setattr(study, name, lambda *arguments: None)
+    X, y, _ = sets.figure1(160, 0)
+    np.savez(tmp_path / "split.npz", X=X, y=y)
+    np.savez(tmp_path / "official.npz", X=X[:120], y=y[:120], X_test=X[120:], y_test=y[120:])
+    files = (tmp_path / "split.npz", tmp_path / "official.npz")
+    example("clustered", "--data", *files, "--repeats", 2, "--methods", "CIK", "SVC", "--out", tmp_path)
+    chosen = [(row["data"], row["method"], row["repeat"]) for row in rows_of(tmp_path / "chosen_C.csv")]
+    assert sorted(chosen) == sorted(
+        [("split", m, r) for m in ("CIK", "SVC") for r in "01"] + [("official", m, "0") for m in ("CIK", "SVC")]
+    )
+    assert all(float(row["C"]) in (0.25, 4.0) for row in rows_of(tmp_path / "runs.csv"))
+
+
+def test_clustered_data(monkeypatch, tmp_path):
+    """Categories become columns, nothing of the test rows is in the scale, and sets without a file are generated."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    sets = importlib.import_module("clustered_data")
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "phishing.npz", X=rng.integers(-1, 2, (100, 4)), y=np.arange(100) % 2)
+    data = sets.load(tmp_path / "phishing.npz")
+    assert data.X.shape == (100, 12) and (data.X.reshape(100, 3, 4).sum(axis=1) == 1).all()
+    X, y, T, t = data.split(3, 50, 15)
+    assert (len(X), len(y), len(T), len(t)) == (50, 50, 15, 15) and not data.official
+    np.testing.assert_allclose(X.mean(axis=0), 0, atol=1e-12)
+    np.testing.assert_allclose(X.std(axis=0), 1)
+    (tmp_path / "COD_RNA.parquet").write_text("no table")
+    with pytest.raises(SystemExit, match="not a data set"):
+        sets.load(tmp_path / "COD_RNA.parquet")
+    assert [data.X.shape for data in sets.generated(0)] == [(2000, 2), (2000, 12)]
+    monkeypatch.setattr(sets, "FOLDERS", (tmp_path,))
+    assert sets.found("phishing") == tmp_path / "phishing.npz" and sets.found("pendigits") is None
+
+
+def test_measures_of_clusters(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    sets = importlib.import_module("clustered_data")
+    X = np.array([[0.0], [1.0], [2.0], [7.0], [8.0]])
+    clusters, true = np.array([4, 4, 4, 9, 9]), np.array([0, 0, 1, 1, 1])
+    assert sets.dunn(X, clusters) == 5 / 2 and sets.purity(true, clusters) == 4 / 5
+    found = sets.measures(X, clusters, true)
+    assert found["clusters"] == 2 and found["rand"] == 6 / 10 and 0 < found["nmi"] < 1 and found["davies_bouldin"] > 0
+    one = sets.measures(X, np.zeros(5, int))
+    assert one == {"davies_bouldin": None, "dunn": None, "clusters": 1}
+    repeated = np.repeat(X, 2, axis=0)
+    assert sets.dunn(repeated, np.arange(10) % 2) == 0.0

@@ -42,7 +42,7 @@ reveal_type(search.MKLSearchCV(model, {"C": [1.0]}).fit(X, y))  # raymkl.search.
 reveal_type(baselines.SimpleMKL(bank).fit(X, y))  # raymkl.baselines.simple.SimpleMKL
 reveal_type(diagnostics.complexity(bank, X, p=1.0))  # float
 reveal_type(diagnostics.spectra(bank, X).eigenvalues)  # numpy.ndarray
-reveal_type(plot.KernelWeightsDisplay.from_estimator(model))  # raymkl.plot.KernelWeightsDisplay
+reveal_type(plot.KernelWeightsDisplay.from_estimator(model))  # raymkl.plot.weights.KernelWeightsDisplay
 reveal_type(raymkl.load("path"))  # Any
 RayParams(num_shards="2")  # error: arg-type
 MKLClassifier(kernals=bank)  # error: call-arg
