@@ -1,10 +1,15 @@
-"""Splice sites of C. elegans with weighted-degree kernels of 20 degrees: one set of weights, weights by cluster, or gates.
+"""Splice sites with weighted-degree kernels
+=========================================
+
+Acceptor sites of C. elegans with 20 degrees: one set of weights, weights by cluster, or gates.
 
 Acceptor sites (the end of an intron, always an AG) are told from other places with an AG, by 20 weighted-degree kernels (degrees 1 to 20,
 multiplicatively normalised) on the letters around. Compared are the uniform sum (UNIF), lp-norm MKL, localized MKL over hard clusters
 (HLMKL) and over soft ones (CLMKL), and localized MKL with a gating model in the space of the uniform kernel (LMKL), by the mean and
 standard deviation of the area under the ROC curve over random splits, beside the table of Lei, Binder, Dogan, Kloft: Localized multiple
 kernel learning, a convex approach (ACML 2016). Parameters are chosen on validation windows.
+
+Run it::
 
     python examples/splice.py --data splice_celegans.parquet
     python examples/splice.py --data splice_celegans.parquet --quick                      two sizes, three splits
