@@ -18,7 +18,8 @@ import raymkl
 
 ROOT = Path(__file__).parents[1]
 PAGES = {
-    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 }
 ALL = "\n".join(PAGES.values())
 # Written when the site is built.
@@ -72,7 +73,9 @@ def test_python_blocks_run_and_commands_work(name, request, tmp_path, monkeypatc
     monkeypatch.setenv("MPLBACKEND", "agg")
     text, names = PAGES[name], {"__name__": "__main__"}
     expected = printed(text)
-    parts = [(line, "python", block) for line, block in fenced(text, "python")] + [(line, "bash", block) for line, block in fenced(text, "bash")]
+    parts = [(line, "python", block) for line, block in fenced(text, "python")] + [
+        (line, "bash", block) for line, block in fenced(text, "bash")
+    ]
     for line, kind, block in sorted(parts):
         if kind == "python":
             said = io.StringIO()
