@@ -32,7 +32,7 @@ from .models.reading import is_matrix
 from .models.table_model import TableModel
 from .plot import kernel_names, weight_rows
 
-__all__ = ["BadRows", "Inputs", "answers", "app", "page"]
+__all__ = ["app"]
 
 # What `app` takes besides the model, with its defaults: requests that one call of the model answers, and how long the first waits.
 BATCHING = {"max_batch_size": 64, "batch_wait_timeout_s": 0.005}

@@ -57,7 +57,8 @@ def converted(lines: list[str]) -> list[str]:
             literal = indent(first)
             out += [" " * before + "::", "", *block]
         else:
-            out += [line if set(line.strip()) <= {"-"} else inline(line) for line in block]
+            code = next((i for i, line in enumerate(block) if line.lstrip().startswith(">>>")), len(block))
+            out += [line if set(line.strip()) <= {"-"} else inline(line) for line in block[:code]] + block[code:]
             before = next((indent(line) for line in reversed(block) if line.strip()), before)
     return out
 

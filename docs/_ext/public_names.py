@@ -69,7 +69,7 @@ def write(app, config) -> None:
 def not_ours(app, kind, name, thing, skip, options):
     """Methods that scikit-learn adds say in its own documentation what they do."""
     home = getattr(thing, "__module__", None) or type(thing).__module__
-    if kind == "class" and (home.split(".")[0] not in ("raymkl", "builtins") or name.startswith("set_") and name.endswith("_request")):
+    if kind == "class" and (home.split(".")[0] not in ("raymkl", "builtins") or (name.startswith("set_") and name.endswith("_request"))):
         return True
     return skip
 

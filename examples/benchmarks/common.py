@@ -191,6 +191,13 @@ def command() -> str:
     return shlex.join(["python", known.as_posix(), *(Path(word).name if os.sep in word else word for word in words)])
 
 
+def stamp(path: Path, title: str, *notes: str) -> None:
+    """Put lines about a finished table before it: what it is, where, when, with what and by which command it was made."""
+    text = path.read_text(encoding="utf-8")
+    lines = [title, *machine(), f"command: {command()}", *notes]
+    path.write_text("".join(f"# {line}\n" for line in lines) + text, encoding="utf-8")
+
+
 class Table:
     """Rows of a study: each is printed as soon as it is known, and the CSV file is complete after every row.
 
