@@ -4,10 +4,12 @@ name exists."""
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import inspect
 import io
 import re
 import shlex
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -195,3 +197,18 @@ def test_options_that_are_quoted_exist():
     known = {text for command in main.commands.values() for option in command.params for text in option.opts}
     quoted = set(re.findall(r"(?<![\w-])--[A-Za-z][\w-]*", PAGES["docs/command_line.md"])) - {"--help"}
     assert len(quoted) > 8 and quoted <= known
+
+
+def test_studies_are_up_to_date():
+    """The page is what `python docs/make_studies.py` writes, and every file of results says when and by what it was made."""
+    place = importlib.util.spec_from_file_location("make_studies", ROOT / "docs" / "make_studies.py")
+    studies = importlib.util.module_from_spec(place)
+    sys.modules["make_studies"] = studies
+    place.loader.exec_module(studies)
+    assert studies.page() == PAGES["docs/studies.md"]
+    files = sorted((ROOT / "examples" / "results").rglob("*.csv"))
+    assert len(files) >= 6 and {path.parent.name for path in files} == {"results"}
+    for path in files:
+        head = path.read_text(encoding="utf-8")
+        assert re.search(r"^# date: 20\d\d-\d\d-\d\d", head[:400], re.M) and re.search(r"^# command: python examples/", head, re.M)
+        assert f"examples/results/{path.name}" in PAGES["docs/studies.md"]
