@@ -64,6 +64,11 @@ def write(app, config) -> None:
     text = page()
     if not place.exists() or place.read_text(encoding="utf-8") != text:
         place.write_text(text, encoding="utf-8")
+    # Pages of names that are gone since the last build.
+    known = {name for names in listed().values() for name in names}
+    for old in (Path(app.srcdir) / "generated").glob("raymkl*.rst"):
+        if old.stem not in known:
+            old.unlink()
 
 
 def not_ours(app, kind, name, thing, skip, options):
