@@ -14,6 +14,7 @@ from ray.util.placement_group import placement_group, placement_group_table
 from ..faults.policy import ShardFailure
 from ..params import RayParams
 from .demand import Room, demand_of, matches, memory_to_reserve, trouble_with, whole_shards
+from .growth import Growth, grow, growth_of_cluster, refusal
 
 # CPUs of an earlier fit are free again after about 50 ms.
 LEAVING_SECONDS = 0.5
@@ -53,18 +54,27 @@ def most_shards(params: RayParams) -> int:
 
 
 def check_resources(num_shards: int, params: RayParams, patience: float = 0.0, row_bytes: int = 0) -> dict[str, float]:
-    """What each shard asks for. Raises ValueError when the shards could never find a place.
+    """What each shard asks for, once there are nodes for them. Raises ValueError when the shards could never find a place.
 
-    patience : seconds to wait for nodes that may still join. row_bytes : what the rows of a shard take.
+    A cluster that has an autoscaler is asked to grow, and waited for up to `timeout_s` (ShardFailure after that); for nodes that may join
+    another one, `patience` seconds. row_bytes : what the rows of a shard take.
     """
-    deadline = time.monotonic() + patience
+    started = time.monotonic()
     while True:
         there, inside = rooms(params), is_inside()
         demand = demand_of(params, memory_to_reserve(num_shards, params, _with_free_memory(there, params, inside), row_bytes, inside))
         trouble = trouble_with(num_shards, demand, there, params.placement, own_cpus(), inside)
         if trouble is None:
             return demand
-        if time.monotonic() >= deadline:
+        growth, waited = Growth() if inside else growth_of_cluster(params, num_shards), time.monotonic() - started
+        if growth.able:
+            # The memory of nodes to come is not known yet; what the user says is asked for.
+            least = demand_of(params, int(params.memory_per_shard or 0))
+            never = refusal(num_shards, least, growth, params.placement)
+            if never is not None:
+                raise ValueError(never)
+            grow(num_shards, params, least, trouble, max(patience, params.timeout_s) - waited)
+        elif waited >= patience:
             raise ValueError(trouble)
         time.sleep(LOOK_SECONDS)
 
