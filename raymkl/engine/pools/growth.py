@@ -144,7 +144,9 @@ def grow(num_shards: int, params: RayParams, demand: Mapping[str, float], troubl
             if _is_infeasible(group):
                 raise ValueError(f"{trouble}; its autoscaler says that it can never add nodes for {asked}")
             if now - started >= patience:
-                raise ShardFailure(f"{trouble}; its autoscaler was asked for nodes, and they did not come within {patience:.0f} seconds (timeout_s)")
+                raise ShardFailure(
+                    f"{trouble}; its autoscaler was asked for nodes, and they did not come within {patience:.0f} seconds (timeout_s)"
+                )
             if now - said >= SAY_SECONDS:
                 said = now
                 logger.warning("%s wait for nodes of the autoscaler, for %.0f s", asked, now - started)

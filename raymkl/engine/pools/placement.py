@@ -7,6 +7,7 @@ somebody's placement group (a Ray Tune trial, say) shards live there and no grou
 from __future__ import annotations
 
 import time
+from collections import Counter
 
 import ray
 from ray.util.placement_group import placement_group, placement_group_table
@@ -51,6 +52,19 @@ def most_shards(params: RayParams) -> int:
     """Shards that the cluster as it is now could hold, at least one."""
     demand = demand_of(params, 0 if params.memory_per_shard is None or is_inside() else int(params.memory_per_shard))
     return max(1, whole_shards(rooms(params), demand, params.placement, own_cpus(), is_inside()))
+
+
+def places_for(group: tuple, params: RayParams) -> int:
+    """Shards that would find a place now: those of ours that have one, and what is free beside them. group : (placement group, ours)."""
+    demand = demand_of(params, int(params.memory_per_shard or 0))
+    free = ray._private.state.available_resources_per_node()  # the public function adds all nodes up
+    homes = Counter(placement_group_table(group[0]).get("bundles_to_node_id", {}).values())
+    found = []
+    for node in ray.nodes():
+        if node["Alive"] and matches(node.get("Labels") or {}, params.label_selector):
+            name = node["NodeID"]
+            found.append({key: free.get(name, {}).get(key, 0.0) + homes[name] * each for key, each in demand.items()})
+    return whole_shards(found, demand, params.placement)
 
 
 def check_resources(num_shards: int, params: RayParams, patience: float = 0.0, row_bytes: int = 0) -> dict[str, float]:

@@ -114,6 +114,7 @@ class ShardActors:
         self.actors, self.group, self.place = list(place.actors), place.group, place
         self.lock = threading.Lock()
         self.replacements: list = []
+        self.crowded: set[int] = set()  # shards that live with others
         self.started: dict[str, str | None] = {}  # actors that have answered, by their names, and their nodes as far as they are known
 
     def replaced(self, s: int, lost: Any, crowded: bool = False) -> Any:
@@ -123,6 +124,7 @@ class ShardActors:
                 ray.kill(lost)
                 self.actors[s] = start_shard(s, self.place, crowded)
                 self.replacements.append(self.actors[s])
+                (self.crowded.add if crowded else self.crowded.discard)(s)
             return self.actors[s]
 
     def close(self) -> None:
@@ -150,4 +152,5 @@ def placed(rows: dict, problem: Problem, count: int) -> Placement:
 
 def choose_shards(n_rows: int, params: RayParams) -> int:
     """Shards to use: as asked, else one per share of the cluster's CPUs that has enough rows to do."""
-    return params.num_shards or usual_shards(n_rows, most_shards(params))
+    there = most_shards(params)
+    return params.shards_where(there) or usual_shards(n_rows, there)

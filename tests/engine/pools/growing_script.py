@@ -14,13 +14,13 @@ from pathlib import Path
 # A cluster for a minute, of this machine alone; both sides must say the same, which older versions of Ray need not be told.
 os.environ["RAY_AUTH_MODE"] = "disabled"
 
-import ray  # noqa: E402
+import ray
 
-from raymkl import MKLClassifier, RayParams, kernels  # noqa: E402
-from raymkl.engine.faults.policy import ShardFailure  # noqa: E402
-from raymkl.engine.pools.growth import Growth, growth_of_cluster  # noqa: E402
-from tests.processes import wait_for  # noqa: E402
-from tests.reference import noisy_problem  # noqa: E402
+from raymkl import MKLClassifier, RayParams, kernels
+from raymkl.engine.faults.policy import ShardFailure
+from raymkl.engine.pools.growth import Growth, growth_of_cluster
+from tests.processes import wait_for
+from tests.reference import noisy_problem
 
 LISTS = ("initialization_commands", "setup_commands", "head_setup_commands", "worker_setup_commands", "head_start_ray_commands")
 LISTS += ("worker_start_ray_commands", "cluster_synced_files", "rsync_exclude", "rsync_filter")
