@@ -221,9 +221,8 @@ def _shared(service: Any) -> type:
 
 def _fold_by_fold(estimator: Any, X: Any, y: Any, splits: list, scorer: Any, sample_weight: Any) -> type:
     """Trials of estimators whose folds are no heads: a step fits and scores one fold."""
+    import ray
     from ray import tune as ray_tune
-
-    from ..engine.pools.ray_session import ensure_ray
 
     folds = ray.put(FoldByFold(estimator, X, y, splits, sample_weight))
 

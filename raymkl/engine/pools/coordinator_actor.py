@@ -12,7 +12,7 @@ from typing import Any
 import ray
 
 from ..events import Event, Losses, Outcome, Rounds, State
-from ..faults.places import Lookout, Resplit
+from ..faults.places import LOOK_EVERY_SECONDS, Lookout, Resplit
 from ..faults.policy import FailurePolicy
 from ..faults.recovery import state_of
 from ..opening import opened
@@ -52,7 +52,9 @@ class GivenUp(Exception):
 
 
 class CoordinatorActor:
-    """Runs of a session, each in a thread of its own."""
+    """Runs of a session, each in a thread of its own. look_every : seconds between two looks for places."""
+
+    look_every = LOOK_EVERY_SECONDS
 
     def __init__(self, place: Place):
         self.shards = ShardActors(place)
@@ -86,7 +88,7 @@ class CoordinatorActor:
         told = saved = time.monotonic()
         every = params.checkpoint_every_s if params.checkpoint_dir is not None else SNAPSHOT_SECONDS
         word_every = REPORT_SECONDS if request.watched else max(REPORT_SECONDS, params.timeout_s)
-        lookout = Lookout(params.bounds)
+        lookout = Lookout(params.bounds, self.look_every)
         for rows in coordinator.rounds(heads, request.state):
             now = time.monotonic()
             metrics.record(rows, policy.total)
