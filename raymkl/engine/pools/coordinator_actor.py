@@ -110,7 +110,7 @@ class CoordinatorActor:
         """Let shards move back to places of their own. Yields the state of a run that is to go on with other shards."""
         pool = coordinator.crew.pool
         try:
-            lookout.look(pool, coordinator.crew, len(pool.ranges))
+            lookout.look(pool, coordinator.crew, len(pool.shards.actors))  # there may be fewer rows than shards
         except Resplit:
             state = state_of(coordinator, request.heads)
             if state is None:

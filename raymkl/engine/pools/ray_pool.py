@@ -11,10 +11,8 @@ import ray
 from ..faults.policy import START_SECONDS, ShardsLost
 from ..params import RayParams
 from .placement import LOOK_SECONDS, dead_nodes, is_placed, places_for
-from .ray_shards import Placement, ShardActors, ping
+from .ray_shards import PLACE_SECONDS, Placement, ShardActors, ping
 
-# How long a replacement waits for the place of the shard that was lost.
-PLACE_SECONDS = 20.0
 # Ray takes arguments up to 100 KiB along with a call.
 PASSED_BYTES = 95_000
 # What Ray raises for a call to a process or node that is gone.

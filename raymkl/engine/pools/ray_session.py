@@ -29,8 +29,8 @@ from ..problem import Head, Problem
 from ..programs.program import Program
 from .coordinator_actor import RunRequest, coordinator_class
 from .placement import LOOK_SECONDS, dead_nodes, most_shards, places_for, spare_cpus, wait_for_place
-from .ray_pool import LOSSES, PLACE_SECONDS, reason_of
-from .ray_shards import RUNS_AT_ONCE, Place, Placement, end_shards, placed, start_shards
+from .ray_pool import LOSSES, reason_of
+from .ray_shards import PLACE_SECONDS, RUNS_AT_ONCE, Place, Placement, end_shards, placed, start_again, start_shards
 
 logger = logging.getLogger("raymkl")
 
@@ -82,9 +82,13 @@ class RaySession:
         self.coordinator: Any = None
         self._start(patience)
 
-    def _start(self, patience: float) -> None:
+    def _start(self, patience: float, lost: Place | None = None) -> None:
+        """lost : where shards lived of which nothing is left; their number is the same."""
         cpus = spare_cpus(self.count * self.params.cpus_per_shard)
-        self.place = start_shards(self.count, self.params, patience, self.row_bytes)
+        if lost is None:
+            self.place = start_shards(self.count, self.params, patience, self.row_bytes)
+        else:
+            self.place = start_again(lost, patience, self.row_bytes)
         try:
             more = {"runtime_env": dict(self.params.runtime_env)} if self.params.runtime_env else {}
             self.coordinator = coordinator_class(RUNS_AT_ONCE).options(num_cpus=cpus, **more).remote(self.place)
@@ -111,9 +115,11 @@ class RaySession:
             if self.closed:
                 raise RuntimeError(CLOSED)
             if self.generation == generation:
+                lost = None if self.params.bounds else self.place
                 self._end()
-                self.count = count or self.params.shards_where(most_shards(self.params)) or self.count
-                self._start(patience)
+                if self.params.bounds:
+                    self.count = count or self.params.shards_where(most_shards(self.params)) or self.count
+                self._start(patience, lost)
                 self.generation += 1
 
     # -- rows ---------------------------------------------------------------------------------------------------------
@@ -220,6 +226,8 @@ class RaySession:
 
     def _wait_for_place(self, place: Place) -> None:
         """Raise ShardFailure when the shards find no place in time, and Resplit when fewer shards would find one."""
+        if place.crowded:
+            return
         soon = min(PLACE_SECONDS, self.params.timeout_s)
         # While a group is being placed, what it takes is neither free nor its own yet; those who wait for long wait for a node.
         if self.params.bounds is not None and place.group[1] and not place.group[0].wait(timeout_seconds=soon):
