@@ -45,12 +45,12 @@ def ensure_ray() -> None:
     """Connect to a running cluster, or start one here: as Ray is set up by the user (RAY_ADDRESS and the like), nothing else is set."""
     if not ray.is_initialized():
         context = ray.init()
-        page = getattr(context, "dashboard_url", None)
-        logger.info("Ray was not connected yet; now at %s%s", context.address_info["gcs_address"], f", dashboard at {page}" if page else "")
+        where, page = getattr(context, "address_info", {}).get("gcs_address", "a server of it"), getattr(context, "dashboard_url", None)
+        logger.info("Ray was not connected yet; now at %s%s", where, f", dashboard at {page}" if page else "")
 
 
 def say(report: Callable[[dict], None] | None, line: str) -> None:
-    """Tell what happens to those who watch a run, else (and quietly otherwise) to the log."""
+    """Tell those who watch a run what happens, and the log: as a warning where nobody watches."""
     if report is not None:
         report({"message": line})
     logger.log(logging.WARNING if report is None else logging.INFO, line)

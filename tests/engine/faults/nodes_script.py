@@ -86,7 +86,7 @@ try:
     said = Heard()
     with ThreadPoolExecutor(1) as pool, looking_often():  # a node joins, and the run goes on with more shards
         kernel = faulty(folder / "growing", 4, what="wait")
-        fit = pool.submit(model(kernel, num_shards=(1, 3), timeout_s=60.0, max_shard_failures=0).fit, X, Y)
+        fit = pool.submit(model(kernel, num_shards=(2, 3), timeout_s=60.0, max_shard_failures=0).fit, X, Y)
         assert wait_for(lambda: (folder / "growing/ready").exists() or fit.done(), 120)
         nodes.append(cluster.add_node(num_cpus=1, object_store_memory=STORE))
         cluster.wait_for_nodes()
