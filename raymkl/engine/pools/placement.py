@@ -6,8 +6,10 @@ somebody's placement group (a Ray Tune trial, say) shards live there and no grou
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
+from math import ceil
 
 import ray
 from ray.util.placement_group import placement_group, placement_group_table
@@ -15,7 +17,9 @@ from ray.util.placement_group import placement_group, placement_group_table
 from ..faults.policy import ShardFailure
 from ..params import RayParams
 from .demand import Room, demand_of, matches, memory_to_reserve, trouble_with, whole_shards
-from .growth import Growth, grow, growth_of_cluster, refusal
+from .growth import SAY_SECONDS, Growth, grow, growth_of_cluster, refusal
+
+logger = logging.getLogger("raymkl")
 
 # CPUs of an earlier fit are free again after about 50 ms.
 LEAVING_SECONDS = 0.5
@@ -130,19 +134,25 @@ def ask_for_place(num_shards: int, params: RayParams, demand: dict[str, float]) 
 
 
 def wait_for_place(group: tuple, actors: list, params: RayParams) -> None:
-    """Raise ShardFailure when the shards find no place in time. group : (placement group, ours)."""
-    limit, count = params.timeout_s, len(actors)
-    if group[1]:
-        placed = group[0].wait(timeout_seconds=limit)
-        free = ray.available_resources()
+    """Wait until the shards have a place, and say so. Raises ShardFailure when that is not in time. group : (placement group, ours)."""
+    limit, count, started = params.timeout_s, len(actors), time.monotonic()
+    # Somebody's group is there, but others may fill it.
+    answers = [] if group[1] else [actor.ping.options(concurrency_group="watch").remote() for actor in actors]
+
+    def have_place(seconds: float) -> bool:
+        if group[1]:
+            return group[0].wait(timeout_seconds=max(1, ceil(seconds)))  # Ray cuts it to whole seconds
+        return len(ray.wait(answers, num_returns=count, timeout=seconds)[0]) == count
+
+    who = f"{count} shard{'s' if count > 1 else ''} of {params.cpus_per_shard:g} CPU"
+    while not have_place(min(SAY_SECONDS, max(limit - (time.monotonic() - started), 0.0))):
+        free, waited = ray.available_resources(), time.monotonic() - started
         there = f"{free.get('CPU', 0.0):g} CPUs and {free.get('memory', 0.0):.0f} bytes of memory are free now"
-    else:  # somebody's group is there, but others may fill it
-        answers = [actor.ping.options(concurrency_group="watch").remote() for actor in actors]
-        placed = len(ray.wait(answers, num_returns=count, timeout=limit)[0]) == count
-        free = ray.available_resources().get(f"CPU_group_{group[0].id.hex()}", 0.0)
-        there = f"{free:g} CPUs of the placement group that this fit runs in are free now"
-    if not placed:
-        raise ShardFailure(f"{count} shards of {params.cpus_per_shard:g} CPU found no place within timeout_s={limit:g} seconds: {there}")
+        if not group[1]:
+            there = f"{free.get(f'CPU_group_{group[0].id.hex()}', 0.0):g} CPUs of the placement group that this fit runs in are free now"
+        if waited >= limit:
+            raise ShardFailure(f"{who} found no place within timeout_s={limit:g} seconds: {there}")
+        logger.warning("%s wait for a place, for %.0f s: %s", who, waited, there)
 
 
 def is_placed(group: tuple) -> bool:

@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from math import ceil
 from typing import Any
 
 import ray
@@ -228,7 +229,7 @@ class RaySession:
         """Raise ShardFailure when the shards find no place in time, and Resplit when fewer shards would find one."""
         if place.crowded:
             return
-        soon = min(PLACE_SECONDS, self.params.timeout_s)
+        soon = max(1, ceil(min(PLACE_SECONDS, self.params.timeout_s)))  # Ray cuts it to whole seconds
         # While a group is being placed, what it takes is neither free nor its own yet; those who wait for long wait for a node.
         if self.params.bounds is not None and place.group[1] and not place.group[0].wait(timeout_seconds=soon):
             fewer = self.params.shards_where(places_for(place.group, self.params))
