@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..views import is_dict, is_frame, is_other_frame, is_table, shown, subset
-from .picked_rows import NOWHERE, PickedRows
+from .gappy_rows import NOWHERE, GappyRows
 
 HOW = ("outer", "inner")
 
@@ -125,6 +125,6 @@ def _without(table: Any, columns: list[str] | None, name: str) -> Any:
 
 def _rows(table: Any, at: np.ndarray) -> Any:
     if (at == NOWHERE).any():
-        return PickedRows(table, at)
+        return GappyRows(table, at)
     found = subset(table, at)
     return found.reset_index(drop=True) if is_frame(found) else found

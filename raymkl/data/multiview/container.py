@@ -10,8 +10,8 @@ import numpy as np
 from ..views import is_dict, n_rows, view_name
 from .align import aligned
 from .columns import described, given, held, rows_at, stacked
+from .gappy_rows import NOWHERE, GappyRows
 from .matrix_rows import MatrixRows
-from .picked_rows import NOWHERE, PickedRows
 from .presence import presence_of
 
 
@@ -262,7 +262,7 @@ class Views:
             elif there.all():
                 views[name] = held(replaced[name], name)
             else:
-                views[name] = PickedRows(held(replaced[name], name), np.where(there, np.cumsum(there) - 1, NOWHERE))
+                views[name] = GappyRows(held(replaced[name], name), np.where(there, np.cumsum(there) - 1, NOWHERE))
         return Views._of(views, self._present[:, [self.names.index(name) for name in names]], self._index)
 
     def readable(self) -> dict[str, Any]:

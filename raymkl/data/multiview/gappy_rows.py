@@ -12,7 +12,7 @@ from ..views import is_frame, is_series, is_sparse, n_rows, subset
 NOWHERE = -1
 
 
-class PickedRows:
+class GappyRows:
     """Rows `at` (n,) of a table, an array, a sparse matrix or a list, `NOWHERE` for those that it does not have.
 
     A column of whole numbers in which entries are missing is one of floats in pandas and in NumPy; so missing entries are put in for those
@@ -39,7 +39,7 @@ class PickedRows:
     def __getitem__(self, index: np.ndarray) -> Any:
         """Rows index (k,); a plain container where all of them are there."""
         at = self.at[index]
-        return PickedRows(self.table, at) if (at == NOWHERE).any() else subset(self.table, at)
+        return GappyRows(self.table, at) if (at == NOWHERE).any() else subset(self.table, at)
 
     def given(self) -> Any:
         """All n rows in one container, with missing entries in those that are not there (of a sparse matrix: without entries)."""
@@ -76,6 +76,6 @@ def _with_nulls(frame: Any, at: np.ndarray) -> Any:
     return nw.concat([known, nothing])[at].to_native()
 
 
-def picked(view: Any) -> PickedRows:
+def gappy(view: Any) -> GappyRows:
     """A view, or rows of one, as rows of one."""
-    return view if isinstance(view, PickedRows) else PickedRows(view, np.arange(n_rows(view)))
+    return view if isinstance(view, GappyRows) else GappyRows(view, np.arange(n_rows(view)))
