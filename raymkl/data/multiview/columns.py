@@ -107,7 +107,10 @@ def stacked(views: Sequence[Any], name: str) -> Any:
         return _stacked_arrow(views)
     import narwhals as nw
 
-    return nw.concat([nw.from_native(view, allow_series=True) for view in views]).to_native()
+    parts = [nw.from_native(view, eager_only=True, allow_series=True) for view in views]
+    if is_other_frame(first):
+        return nw.concat(parts).to_native()
+    return nw.concat([part.alias("column").to_frame() for part in parts]).get_column("column").alias(parts[0].name).to_native()
 
 
 def _stacked_arrow(views: Sequence[Any]) -> Any:

@@ -33,8 +33,9 @@ class GappyRows:
         """Rows that are not among these stay behind."""
         used = np.unique(self.at[self.at != NOWHERE])
         at = np.where(self.at == NOWHERE, NOWHERE, np.searchsorted(used, self.at))
-        # An empty container would not say which columns there are in all libraries, so one row stays.
-        return {"table": subset(self.table, used if len(used) else np.zeros(1, int)), "at": at}
+        if not len(used):  # what a view would be like is said by a row of it, if there is one
+            used = np.arange(min(1, n_rows(self.table)))
+        return {"table": subset(self.table, used), "at": at}
 
     def __getitem__(self, index: np.ndarray) -> Any:
         """Rows index (k,); a plain container where all of them are there."""
@@ -70,8 +71,9 @@ def _with_nulls(frame: Any, at: np.ndarray) -> Any:
     import narwhals as nw
 
     known = nw.from_native(frame, eager_only=True, allow_series=True)
-    if not hasattr(known, "columns"):
-        return known.to_frame().to_native().pipe(_with_nulls, at).to_series()
+    if isinstance(known, nw.Series):
+        table = _with_nulls(known.alias("column").to_frame().to_native(), at)
+        return nw.from_native(table, eager_only=True).get_column("column").alias(known.name).to_native()
     nothing = nw.from_dict({name: [None] for name in known.columns}, schema=known.schema, backend=known.implementation)
     return nw.concat([known, nothing])[at].to_native()
 

@@ -111,7 +111,9 @@ class BaseMixture:
         if isinstance(X, SessionRows):
             return PlacedRows(self._read(X.X, reset), X.home)
         if is_views(X) and len(X.names) > 1:
-            raise ValueError(f"{type(self).__name__} reads all columns of one view, but X has the views {list(X.names)}; give it one of them")
+            raise ValueError(
+                f"{type(self).__name__} reads all columns of one view, but X has the views {list(X.names)}; give it one of them"
+            )
         container = reading.check_container(self, X, reset)
         reading.count_rows(container)
         reading.check_complete(container, [Linear()])
