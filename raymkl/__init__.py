@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` below is what 
     from . import plot as plot
     from . import search as search
     from . import serve as serve
+    from .data.multiview.container import Views as Views
     from .engine.params import RayParams as RayParams
     from .engine.session import Session as Session
     from .inspection.report.page import report as report
@@ -28,6 +29,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` below is what 
     from .models.one_class import MKLOneClass as MKLOneClass
     from .models.regressor import MKLRegressor as MKLRegressor
     from .models.stochastic import StochasticMKLClassifier as StochasticMKLClassifier
+    from .models.views.per_view import PerView as PerView
 
 __version__ = "0.2.0"
 
@@ -40,9 +42,11 @@ _HOMES = {
     "MKLOneClass": "raymkl.models.one_class",
     "MKLRegressor": "raymkl.models.regressor",
     "MKLClassifier": "raymkl.models.classifier",
+    "PerView": "raymkl.models.views.per_view",
     "RayParams": "raymkl.engine.params",
     "Session": "raymkl.engine.session",
     "StochasticMKLClassifier": "raymkl.models.stochastic",
+    "Views": "raymkl.data.multiview.container",
     "load": "raymkl.io",
     "metrics": None,
     "report": "raymkl.inspection.report.page",
@@ -64,9 +68,11 @@ __all__ = [
     "MKLClassifier",
     "MKLOneClass",
     "MKLRegressor",
+    "PerView",
     "RayParams",
     "Session",
     "StochasticMKLClassifier",
+    "Views",
     "baselines",
     "diagnostics",
     "kernels",
