@@ -14,9 +14,11 @@ OF_METHODS = {"GL08", "PR01", "PR02"}
 PENDING = {
     "raymkl.MKLClassifier",
     "raymkl.MKLRegressor",
+    "raymkl.PerView",
     "raymkl.RayParams",
     "raymkl.Session",
     "raymkl.StochasticMKLClassifier",  # borrows `predict`
+    "raymkl.Views",
     "raymkl.search.MKLSearchCV",
     "raymkl.search.trainable",
     "raymkl.search.tune",
