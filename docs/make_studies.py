@@ -112,6 +112,10 @@ def clusters(row: dict) -> str:
     return ", ".join([*shown, f"{number(row['clusters'], 0)} clusters"])
 
 
+def errors(row: dict) -> str:
+    return number(row["error"], 3) + (f" ± {number(row['std'], 3)}" if row.get("std") else "")
+
+
 def seconds(row: dict) -> str:
     return number(row["seconds"], 2)
 
@@ -125,10 +129,10 @@ STUDIES = {
     "localized_table": Study(
         "Ten sets, six machines",
         "Localized MKL over three linear kernels against one linear SVM, and over a quadratic and a Gaussian kernel against MKL.",
-        "Columns are standardised, gates descend with a line search, and the test third is another "
-        "one. Where the published linear and "
-        "quadratic SVMs are weak (spambase, pima), standardised columns make ours better, and less "
-        "is left to gain.",
+        "Columns are standardised, gates descend with a line search, and the test third is another one. No difference "
+        "between LMKL and the machine it is compared with is significant on these sets (published: fewer support "
+        "vectors on several, and better accuracies of three linear kernels on banana, pima and spambase). "
+        "C is mostly 100, the largest of the paper's grid: for kernels of trace one the grid is short.",
         "data",
         "method",
         with_support,
@@ -215,8 +219,8 @@ STUDIES = {
         "kernel, p = 4/3 in between, and larger p when all are relevant.",
         "relevant",
         "p",
-        lambda row: f"{number(row['error'], 3)} ± {number(row['std'], 3)}",
-        "Test error, mean ± deviation over data sets.",
+        errors,
+        "Mean test error over data sets.",
     ),
     "runtime": Study(
         "Seconds to train",

@@ -207,7 +207,7 @@ def test_studies_are_up_to_date():
     place.loader.exec_module(studies)
     assert studies.page() == PAGES["docs/studies.md"]
     files = sorted((ROOT / "examples" / "results").rglob("*.csv"))
-    assert len(files) >= 6 and {path.parent.name for path in files} == {"results"}
+    assert len(files) >= 8 and {path.parent.name for path in files} == {"results"}
     for path in files:
         head = path.read_text(encoding="utf-8")
         assert re.search(r"^# date: 20\d\d-\d\d-\d\d", head[:400], re.M) and re.search(r"^# command: python examples/", head, re.M)

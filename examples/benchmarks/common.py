@@ -172,8 +172,10 @@ def cores() -> int:
 
 def machine() -> list[str]:
     """Lines that say where and with what a table was measured."""
-    versions = []
-    for package in ("raymkl", "numpy", "scikit-learn"):
+    import raymkl
+
+    versions = [f"raymkl {raymkl.__version__}"]  # of the code that runs, which need not be the installed one
+    for package in ("numpy", "scikit-learn"):
         with contextlib.suppress(PackageNotFoundError):
             versions.append(f"{package} {version(package)}")
     return [
