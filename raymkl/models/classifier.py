@@ -17,6 +17,7 @@ from ..optim.losses import CLASSIFICATION, REGRESSION, JointHinge
 from ..optim.norms import Norm
 from .base import BaseMKL, check_loss
 from .dataset_answers import datasets_too
+from .runs.callbacks import a_run
 
 MULTI_CLASS = ("ovr", "joint")
 
@@ -179,6 +180,7 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         if self.multi_class == "joint" and self.loss != "hinge":
             raise ValueError(f'multi_class="joint" has a hinge loss of its own; loss must be "hinge", got {self.loss!r}')
 
+    @a_run
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MKLClassifier:
         """Learn from n examples: X (any container), y (n,) labels of any type, sample_weight (n,) or None.
 

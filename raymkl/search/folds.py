@@ -197,6 +197,12 @@ class FoldByFold:
         with redirected(model, None):
             return model.fit(*self.rows(fold, "train"), **more)
 
+    def fit_all(self, model: Any) -> Any:
+        """The model fitted to all rows."""
+        more = {} if self.sample_weight is None else {"sample_weight": self.sample_weight}
+        with redirected(model, None):
+            return model.fit(self.X, self.y, **more)
+
     def score(self, scorer: Any, model: Any, fold: int, part: str = "test") -> Any:
         """Score of a fitted model on a fold's test or training rows."""
         index = self.splits[fold][part == "test"]

@@ -36,11 +36,8 @@ class Checkpoints:
     def __init__(self, directory: str, identity: dict[str, str]):
         self.directory, self.identity = str(directory), identity
         self.kept: list[str] = []  # paths that this run has read or written, oldest first
+        self.files, self.path = file_system(self.directory, "checkpoint_dir")
         try:
-            if "://" in self.directory:
-                self.files, self.path = fs.FileSystem.from_uri(self.directory)
-            else:
-                self.files, self.path = fs.LocalFileSystem(), os.path.abspath(self.directory)
             self.files.create_dir(self.path, recursive=True)
             # Better to learn now than after the first minutes that nothing can be written here.
             with self.files.open_output_stream(f"{self.path}/.raymkl-probe"):
@@ -129,6 +126,16 @@ class Checkpoints:
         for info in self.files.get_file_info(fs.FileSelector(self.path)):
             if info.is_file and (_NAME.search(info.path) or _PART.search(info.path)):
                 self.files.delete_file(info.path)
+
+
+def file_system(directory: str, argument: str) -> tuple[fs.FileSystem, str]:
+    """The file system that a path or URI is on, and the path there. argument : what it was given as, for the error."""
+    if "://" not in directory:
+        return fs.LocalFileSystem(), os.path.abspath(directory)
+    try:
+        return fs.FileSystem.from_uri(directory)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise ValueError(f"{argument}={directory!r} cannot be used: {error}") from None
 
 
 def clear(directory: str) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 import ray
 
-from ..events import Event, Losses, Outcome, Rounds, State, Waiting
+from ..events import Event, Losses, Outcome, Rounds, State, Waiting, Watch
 from ..faults.policy import FailurePolicy, ShardFailure
 from ..params import RayParams
 from ..placed import CLOSED, PlacedRows
@@ -122,7 +122,7 @@ class RaySession:
         problem: Problem,
         heads: list[Head] | Program,
         params: RayParams,
-        report: Callable[[dict], None] | None = None,
+        watch: Watch,
         state: dict | None = None,
         keep: Callable[[dict], None] | None = None,
     ) -> Outcome:
@@ -131,10 +131,12 @@ class RaySession:
         state : of an earlier run to go on from. keep : called with the state of the run now and then.
         """
         policy, forgiven = FailurePolicy(params.max_shard_failures, params.max_preemptions), False
+        ending = False  # whether somebody who watches has had enough; another coordinator is told so again
         placement = self._placement(rows, problem)
         while True:
             generation = self.generation
-            request = RunRequest(uuid.uuid4().hex, placement, heads, params, state, policy, report is not None)
+            told = watch.at_all, watch.on_round is not None
+            request = RunRequest(uuid.uuid4().hex, placement, heads, params, state, policy, *told)
             try:
                 for event in self._events(request):
                     if isinstance(event, Outcome):
@@ -145,17 +147,19 @@ class RaySession:
                         state = event.state
                         if keep is not None:
                             keep(state)
-                    if report is not None:
-                        for row in _rows_of(event):
-                            report(row)
+                    if isinstance(event, Rounds) and (watch.take(event.rows) or ending):
+                        ending = True
+                        self.coordinator.wind_up.options(concurrency_group="watch").remote(request.run)
+                    for line in _lines_of(event):
+                        watch.message(line)
             except CoordinatorLost as error:
                 # Its last state is here; another coordinator with new shards goes on from there, once they find a place. One that was
                 # gone before this fit came is no loss of it, once.
                 if error.begun or forgiven:
                     policy.note({-1: str(error)}, error.preempted)
                 forgiven = True
-                for line in policy.take_news() if report is not None else ():
-                    report({"message": line})
+                for line in policy.take_news():
+                    watch.message(line)
                 self._restart(generation, params.timeout_s)
 
     def _events(self, request: RunRequest) -> Iterator[Event]:
@@ -206,10 +210,8 @@ class RaySession:
                 raise CoordinatorLost(f"the coordinator was silent for {limit:g} seconds", begun)
 
 
-def _rows_of(event: Event) -> list[dict]:
-    """What a report is told of an event."""
+def _lines_of(event: Event) -> list[str]:
+    """What an event has to say in words."""
     if isinstance(event, Waiting):
-        return [{"message": f"waiting for {event.words}"}]
-    if isinstance(event, Losses):
-        return [{"message": line} for line in event.news]
-    return event.rows if isinstance(event, Rounds) else []
+        return [f"waiting for {event.words}"]
+    return event.news if isinstance(event, Losses) else []

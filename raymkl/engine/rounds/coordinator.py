@@ -66,6 +66,7 @@ class Coordinator:
         self.roster = Roster()
         self.journal = Journal()
         self.peek = Peek()
+        self.winding_up = False
         self.threads = SubproblemThreads(threads or usable_cpus())
 
     @property
@@ -106,6 +107,14 @@ class Coordinator:
             self.shared.keep_caches()
         finally:
             self.close()
+
+    def wind_up(self) -> None:
+        """End soon: every head, also one that comes later, ends with its best point, proved, after its next round. Programs look at
+        `winding_up` between two of their rounds.
+        """
+        self.winding_up = True
+        for head in self.roster.at_work.values():
+            head.party.course.ending = True
 
     def close(self) -> None:
         """End the threads."""
@@ -170,6 +179,8 @@ class Coordinator:
         self.roster.at_work.update(admit(self.shared, chosen, self.peek.wanted))
         for h, _ in chosen:
             self.journal.results.setdefault(h, [])
+        if self.winding_up:
+            self.wind_up()
         self.blocks.share(len(self.roster.at_work))
 
     def _settle(self, ready: dict[int, HeadAtWork]) -> None:

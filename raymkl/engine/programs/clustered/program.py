@@ -60,7 +60,7 @@ class MixtureProgram(Program):
     # -- the run ------------------------------------------------------------------------------------------------------
 
     def rounds(self, coordinator: Coordinator) -> Iterator[list[dict]]:
-        self.crew, self.started = coordinator.crew, time.perf_counter()
+        self.coordinator, self.crew, self.started = coordinator, coordinator.crew, time.perf_counter()
         self._open()
         if self.place is None:
             self._begin()
@@ -278,7 +278,8 @@ class MixtureProgram(Program):
         place.rise, place.bound = bound - place.bound, float(bound)
         sampling = settings.inference == "gibbs"  # to the last sweep
         place.converged = sampling or (place.rise < settings.tol * self.frame.weight and not more)
-        if place.iteration < settings.max_iter and (sampling or not place.converged):
+        goes_on = place.iteration < settings.max_iter and not self.coordinator.winding_up
+        if goes_on and (sampling or not place.converged):
             place.iteration += 1
             place.stage = MIXTURE
         elif settings.machines is None:
@@ -322,7 +323,7 @@ class MixtureProgram(Program):
         usual = self._usual_log_scales().astype(np.float32)
         steps = steps_of_epoch(self.shared.rows, settings.batch_size)
         totals = np.maximum(steps * epochs, 1)
-        while place.epoch < epochs:
+        while place.epoch < epochs and not (place.epoch and self.coordinator.winding_up):
             for step in range(int(steps.max(initial=0))):
                 active = np.flatnonzero(steps > step)
                 batch = Batch(
