@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` below is what 
     from .models.mixtures.mixture import DirichletProcessMixture as DirichletProcessMixture
     from .models.one_class import MKLOneClass as MKLOneClass
     from .models.regressor import MKLRegressor as MKLRegressor
+    from .models.runs.ray_report import RayReport as RayReport
     from .models.stochastic import StochasticMKLClassifier as StochasticMKLClassifier
 
 __version__ = "0.1.0"
@@ -41,6 +42,7 @@ _HOMES = {
     "MKLRegressor": "raymkl.models.regressor",
     "MKLClassifier": "raymkl.models.classifier",
     "RayParams": "raymkl.engine.params",
+    "RayReport": "raymkl.models.runs.ray_report",
     "Session": "raymkl.engine.session",
     "StochasticMKLClassifier": "raymkl.models.stochastic",
     "load": "raymkl.io",
@@ -65,6 +67,7 @@ __all__ = [
     "MKLOneClass",
     "MKLRegressor",
     "RayParams",
+    "RayReport",
     "Session",
     "StochasticMKLClassifier",
     "baselines",

@@ -67,7 +67,13 @@ class RayParams:
     @property
     def run_directory(self) -> str | None:
         """Where a run with a name leaves its files, None for one without."""
-        return None if self.name is None else f"{os.fspath(self.storage_path).rstrip('/')}/{self.name}"
+        return None if self.name is None else f"{str(self.storage_path).rstrip('/')}/{self.name}"
+
+    @property
+    def checkpoint_place(self) -> str | None:
+        """Where checkpoints go: `checkpoint_dir`, or a folder of a run with a name; None for nowhere."""
+        named = None if self.name is None else f"{self.run_directory}/checkpoints"
+        return named if self.checkpoint_dir is None else str(self.checkpoint_dir)
 
     def __post_init__(self) -> None:
         for name, least in (("num_shards", 1), ("max_shard_failures", -1), ("max_preemptions", -1)):
@@ -81,6 +87,9 @@ class RayParams:
         if self.checkpoint_dir is not None and not isinstance(self.checkpoint_dir, str | os.PathLike):
             raise ValueError(f"checkpoint_dir must be a path, a URI or None, got {self.checkpoint_dir!r}")
         _check_name(self.name, self.storage_path)
+        for name in ("checkpoint_dir", "storage_path"):  # as texts, which files of models hold
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, os.fspath(getattr(self, name)))
         if self.placement not in PLACEMENTS:
             raise ValueError(f"placement must be one of {', '.join(map(repr, PLACEMENTS))}, got {self.placement!r}")
         for name in ("resources", "label_selector", "runtime_env"):

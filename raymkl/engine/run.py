@@ -89,7 +89,9 @@ def _params(params: RayParams | None, session: Session | None) -> RayParams:
 
 def _train(rows, problem, heads, engine, session, params, watch, keep_checkpoint) -> Trained:
     checkpoints, state, keep = None, None, None
-    params = _of_name(params, heads)
+    named = params.checkpoint_dir is None and not (isinstance(heads, Program) and not heads.checkpointed)
+    if named:  # a run with a name has its checkpoints there
+        params = replace(params, checkpoint_dir=params.checkpoint_place)
     if params.checkpoint_dir is not None:
         if isinstance(heads, Program) and not heads.checkpointed:
             raise ValueError("checkpoint_dir must be None for this model: its runs are not checkpointed")
@@ -101,7 +103,7 @@ def _train(rows, problem, heads, engine, session, params, watch, keep_checkpoint
             results = None if isinstance(heads, Program) else results_of(state, len(heads))
             if results is not None:  # one of several runs of a search, or killed in its very last moment
                 if not keep_checkpoint:
-                    checkpoints.remove()
+                    checkpoints.remove(folder_too=named)
                 return Trained(results, state["history"], engine, 0, int(state["round"]))
     try:
         if engine == "ray":
@@ -115,17 +117,9 @@ def _train(rows, problem, heads, engine, session, params, watch, keep_checkpoint
     if checkpoints is not None and keep_checkpoint and not isinstance(heads, Program):
         keep(final_state(end.results, end.history))
     elif checkpoints is not None:
-        checkpoints.remove()
+        checkpoints.remove(folder_too=named)
     resumed = None if state is None else int(state["round"])
     return Trained(end.results, end.history, engine, end.failures, resumed)
-
-
-def _of_name(params: RayParams, heads: list[Head] | Program) -> RayParams:
-    """A run with a name has its checkpoints there, if it has any and they are not wanted elsewhere."""
-    never = isinstance(heads, Program) and not heads.checkpointed
-    if params.name is None or params.checkpoint_dir is not None or never:
-        return params
-    return replace(params, checkpoint_dir=f"{params.run_directory}/checkpoints")
 
 
 def _keep(checkpoints: Checkpoints, state: dict) -> None:

@@ -352,7 +352,7 @@ class BaseMKL(WithCallbacks):
                 f"stopped after {self.n_iter_} rounds with a relative duality gap of {worst:.3g}, above tol={self.tol:g}; "
                 "the model is feasible and its gap is certified, but raise max_iter or tol",
                 ConvergenceWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
     # -- prediction ---------------------------------------------------------------------------------------------------

@@ -191,7 +191,7 @@ class SearchService:
             return train(rows, problem, heads, "local")
         estimator = clone(trial.room.folds.estimator).set_params(**of_heads(self.estimator, trial.setting))
         for head, start in zip(heads, trial.average(state, len(heads), self.data[2], estimator), strict=True):
-            head.start = start
+            head.start = start if head.norm.bounded else None  # see `go_on`
             if not trial.done:
                 head.max_rounds = min(head.max_rounds, max(trial.rounds, 1))
         fitting = Fitting(trial.room, heads)

@@ -112,11 +112,13 @@ class Fitting:
 def go_on(heads: list, state: dict | None, estimator: Any, n_kernels: int) -> None:
     """Let new heads of all folds begin with the points of a state; one of other kernels or rows is none for them.
 
+    Where weights are not bounded (p > 2), those of another problem lead astray more often than they help, and heads begin anew.
     estimator : with the setting of the trial, which may be another one than the state was found with: a scheduler may perturb it.
     """
     points = [] if state is None else state["heads"]
     if len(points) != len(heads):
         return
     for head, point in zip(heads, points, strict=True):
-        if point is not None and np.shape(point[0]) == (len(head.targets),) and np.shape(point[1]) == (n_kernels,):
+        fits = point is not None and np.shape(point[0]) == (len(head.targets),) and np.shape(point[1]) == (n_kernels,)
+        if fits and head.norm.bounded:
             head.start = (np.asarray(point[0], float), estimator._feasible(np.asarray(point[1], float)))

@@ -242,7 +242,7 @@ class LocalizedMKLClassifier(MKLClassifier):
                 f"the gates had not settled after {self.n_iter_} steps (max_iter={self.max_iter}); the SVM at the learned gates has a "
                 f"relative duality gap of {worst:.3g} (tol={self.tol:g})",
                 ConvergenceWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
     # -- new examples -------------------------------------------------------------------------------------------------

@@ -158,7 +158,7 @@ class BaseMixture(WithCallbacks):
                 f"stopped after max_iter={self.n_iter_} iterations, the last of which raised the bound by {learned.rise:.3g} per row, more "
                 f"than tol={self.tol:g}; raise max_iter or tol",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         return learned
 

@@ -1,7 +1,7 @@
 """Callbacks of a fit: scikit-learn's protocol (`sklearn.callback`, there since 1.9) over the rounds of the engine.
 
     setup             before the fit
-    on_fit_task_begin, on_fit_task_end    of the fit as a whole (the context has no parent), and of every round within it
+    on_fit_task_begin, on_fit_task_end    of the fit as a whole (`context.task_name` is "fit") and of every round within it ("round")
     teardown          after the fit, also after one that failed
 
 A hook hears of a round when its rows of the history are there, so that both hooks of a round are called one after the other, with
@@ -19,7 +19,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...engine.run import Trained, train
-from .storage import leave_results
+from .storage import leave_results, prepare
 
 if TYPE_CHECKING:
 
@@ -52,6 +52,7 @@ def a_run(fit: Fit) -> Fit:
 
     @wraps(fit)
     def run(self: Any, X: Any, y: Any = None, *more: Any, **named: Any) -> Any:
+        prepare(self)
         if getattr(self, "_skl_callbacks", None):
             _with_callbacks(self, fit, X, y, *more, **named)
         else:

@@ -21,7 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...data.packed import whole_file, write_table
-from ...engine.faults.checkpoint import file_system
+from ...engine.faults.checkpoint import writable_folder
+from ...engine.params import RayParams
 
 PACKAGES = ("raymkl", "numpy", "scipy", "scikit-learn", "numba", "pyarrow", "ray")
 # Public attributes of fitted models that say how it went, by their names in the file.
@@ -38,6 +39,13 @@ FACTS = {
 }
 
 
+def prepare(model: Any) -> None:
+    """Before a fit: raise ValueError if its run has a name and nothing can be written there."""
+    params = getattr(model, "ray_params", None)
+    if isinstance(params, RayParams) and params.name is not None:
+        writable_folder(params.run_directory, "storage_path")
+
+
 def leave_results(model: Any) -> None:
     """Write the files of a fitted model's run, if the run has a name."""
     from ...io import table_of
@@ -45,8 +53,7 @@ def leave_results(model: Any) -> None:
     params = getattr(model, "ray_params", None)
     if params is None or params.name is None:
         return
-    files, folder = file_system(params.run_directory, "storage_path")
-    files.create_dir(folder, recursive=True)
+    files, folder = writable_folder(params.run_directory, "storage_path")
     try:
         write_table(table_of(model), f"{folder}/model.raymkl", files)
         saved = "model.raymkl"

@@ -213,7 +213,7 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
                 f"stopped after {self.n_iter_} epochs with a relative duality gap of {self.duality_gap_:.3g}, above tol={self.tol:g}; the "
                 "model is feasible and its gap is certified, but raise max_iter or tol, or lower C",
                 ConvergenceWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
         return self
 

@@ -64,28 +64,30 @@ class MixtureProgram(Program):
         self._open()
         if self.place is None:
             self._begin()
+        self.told = len(self.place.history)
         yield []
         place = self.place
         while place.stage in (MIXTURE, MACHINES):
             if place.stage == MIXTURE:
                 self._sample() if self.settings.inference == "gibbs" else self._mixture()
-                yield self.place.history[-1:]
+                yield self._news()
             if place.stage == MACHINES:
                 yield from self._descend(self.settings.machines.epochs)
                 self._settle("machines")
                 self._end_iteration(self.place.history[-1]["bound"])
-                yield self.place.history[-1:]
+                yield self._news()
         if place.stage == AFTER:
             yield from self._descend(self.settings.machines.epochs)
             self._settle("machines")
             self._next(FINAL)
+            yield self._news()
         # From here on the mixture, its bound and the labels stay what they are.
         if place.final_labels is None:
             place.final_labels = self._labels()
         if place.stage == FINAL:
             yield from self._descend(self.settings.machines.final_epochs)
             self._settle("final")
-            yield self.place.history[-1:]
+            yield self._news()
         place.stage = DONE
         for name in (SHARES, LAYOUT, NAME):
             if name in self.crew.kept:
@@ -161,6 +163,12 @@ class MixtureProgram(Program):
         self.place.history.append(
             {"iteration": self.place.iteration, "phase": phase, "seconds": seconds, "bound": float(bound), "clusters": clusters}
         )
+
+    def _news(self) -> list[dict]:
+        """Rows of the history that were not handed on yet."""
+        rows = self.place.history[self.told :]
+        self.told = len(self.place.history)
+        return rows
 
     def _pass(self, keep: bool = False) -> Pass:
         place = self.place
