@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+import warnings
 from collections.abc import Callable
 from numbers import Real
 from typing import Any
@@ -46,14 +47,15 @@ class RayReport:
         self.every_s, self.checkpoint = float(every_s), bool(checkpoint)
         self.reported_at = -np.inf
         self.last: dict[str, Any] = {}
+        self.place: Any = None  # what reports, and the class of its checkpoints
 
     def setup(self, estimator: Any, context: Any) -> None:
         """Before a fit: raises RuntimeError where there is nobody to report to."""
-        _place()
-        self.reported_at, self.last = -np.inf, {}
+        self.place, self.reported_at, self.last = _place(), -np.inf, {}
 
     def teardown(self, estimator: Any, context: Any) -> None:
-        """After a fit: nothing."""
+        """After a fit, also one that failed."""
+        self.place = None
 
     def on_fit_task_begin(self, estimator: Any, context: Any) -> None:
         """Nothing: rounds are reported at their end."""
@@ -61,7 +63,7 @@ class RayReport:
     def on_fit_task_end(self, estimator: Any, context: Any, *, metadata: Any = None) -> None:
         """Report a round; or the whole fit, with the model."""
         rows = None if metadata is None else metadata.get("rows")
-        report, kind = _place()
+        report, kind = self.place
         if rows:
             self.last = metrics_of(rows)
             if time.monotonic() - self.reported_at >= self.every_s:
@@ -91,12 +93,15 @@ def _place() -> tuple[Callable[..., None], Any]:
     """What reports, and the class of its checkpoints: of the Tune function or of the Train function that runs this."""
     from ray import train, tune
 
-    if tune.get_context().get_trial_id() is not None:
-        return tune.report, tune.Checkpoint
     try:
         train.get_context()
-    except RuntimeError:
-        raise RuntimeError(
-            "RayReport reports from inside a function of ray.tune.Tuner or of a Ray Train trainer, and this is none"
-        ) from None
-    return train.report, train.Checkpoint
+        return train.report, train.Checkpoint
+    except (RuntimeError, DeprecationWarning):  # the latter inside a function of Tune
+        pass
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that nobody is to be asked for outside, which is what is asked here
+        inside = tune.get_context().get_trial_id() is not None
+    if not inside:
+        where = "a function of ray.tune.Tuner, or of a trainer of Ray Train"
+        raise RuntimeError(f"RayReport reports from inside {where}; there is none around this fit")
+    return tune.report, tune.Checkpoint
