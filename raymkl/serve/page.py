@@ -28,22 +28,23 @@ function value(field) {
   const numbers = text.split(/[\\s,;]+/).filter(part => part).map(part => isNaN(Number(part)) ? part : Number(part));
   return field.single ? (numbers.length === 1 ? numbers[0] : text) : numbers;
 }
+function short(number) { return typeof number === "number" ? String(Number(number.toPrecision(6))) : String(number); }
 function line(table, cells, kind) {
   const row = table.insertRow();
   for (const cell of cells) { const place = document.createElement(kind || "td"); place.textContent = cell; row.append(place); }
 }
 function show(answer) {
   const table = document.createElement("table");
-  line(table, ["prediction", String(answer.prediction[0])]);
-  if (answer.decision) line(table, ["decision", [answer.decision[0]].flat().join(", ")]);
-  (answer.probability ? answer.probability[0] : []).forEach((p, k) => line(table, ["probability of " + answer.classes[k], p]));
+  line(table, ["prediction", short(answer.prediction[0])]);
+  if (answer.decision) line(table, ["decision", [answer.decision[0]].flat().map(short).join(", ")]);
+  (answer.probability ? answer.probability[0] : []).forEach((p, k) => line(table, ["probability of " + answer.classes[k], short(p)]));
   out.replaceChildren(table);
   if (!answer.contributions) return;
   const parts = answer.contributions[0], several = Array.isArray(parts[0]), title = document.createElement("h3");
   const kernels = document.createElement("table");
   title.textContent = "Each kernel's part of the decision";
   line(kernels, ["kernel", ...(several ? about.heads : ["part"])], "th");
-  about.kernels.forEach((name, m) => line(kernels, [name, ...(several ? parts.map(head => head[m]) : [parts[m]])]));
+  about.kernels.forEach((name, m) => line(kernels, [name, ...(several ? parts.map(head => short(head[m])) : [short(parts[m])])]));
   out.append(title, kernels);
 }
 form.addEventListener("submit", async event => {
