@@ -83,7 +83,7 @@ def run_of(model: Any, rows: dict, problem: Any, heads: Any, report: Any = None,
     if elsewhere is not None:  # a search has blocks of these rows already
         return elsewhere(rows, problem, heads)
     where = model.engine if engine is None else engine
-    return train(rows, problem, heads, where, model.ray_params, report, on_round=_listener(model))
+    return train(rows, problem, heads, where, model.ray_params, report, on_round=listener(model))
 
 
 def stop_was_asked(model: Any) -> bool:
@@ -91,8 +91,8 @@ def stop_was_asked(model: Any) -> bool:
     return bool(getattr(getattr(model, "_callback_fit_ctx", None), "raymkl_stop", False))
 
 
-def _listener(model: Any) -> Callable[[list[dict]], bool] | None:
-    """What the engine calls with the rows of every round; whether it is to end. None where nobody listens."""
+def listener(model: Any) -> Callable[[list[dict]], bool] | None:
+    """What the engine, or a model's loop of its own, calls with the rows of every round; whether it is to end. None where nobody listens."""
     context = getattr(model, "_callback_fit_ctx", None)
     if context is None:
         return None
