@@ -92,7 +92,7 @@ def stop_was_asked(model: Any) -> bool:
 
 
 def listener(model: Any) -> Callable[[list[dict]], bool] | None:
-    """What the engine, or a model's loop of its own, calls with the rows of every round; whether it is to end. None where nobody listens."""
+    """What the engine, or a model's loop of its own, calls with the rows of every round; whether it is to end. None for nobody."""
     context = getattr(model, "_callback_fit_ctx", None)
     if context is None:
         return None
