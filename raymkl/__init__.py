@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` below is what 
     from . import plot as plot
     from . import search as search
     from . import serve as serve
+    from .data.multiview.container import Views as Views
     from .engine.params import RayParams as RayParams
     from .engine.session import Session as Session
     from .inspection.report.page import report as report
@@ -29,6 +30,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` below is what 
     from .models.regressor import MKLRegressor as MKLRegressor
     from .models.runs.ray_report import RayReport as RayReport
     from .models.stochastic import StochasticMKLClassifier as StochasticMKLClassifier
+    from .models.views.per_view import PerView as PerView
 
 __version__ = "0.1.0"
 
@@ -41,10 +43,12 @@ _HOMES = {
     "MKLOneClass": "raymkl.models.one_class",
     "MKLRegressor": "raymkl.models.regressor",
     "MKLClassifier": "raymkl.models.classifier",
+    "PerView": "raymkl.models.views.per_view",
     "RayParams": "raymkl.engine.params",
     "RayReport": "raymkl.models.runs.ray_report",
     "Session": "raymkl.engine.session",
     "StochasticMKLClassifier": "raymkl.models.stochastic",
+    "Views": "raymkl.data.multiview.container",
     "load": "raymkl.io",
     "metrics": None,
     "report": "raymkl.inspection.report.page",
@@ -66,10 +70,12 @@ __all__ = [
     "MKLClassifier",
     "MKLOneClass",
     "MKLRegressor",
+    "PerView",
     "RayParams",
     "RayReport",
     "Session",
     "StochasticMKLClassifier",
+    "Views",
     "baselines",
     "diagnostics",
     "kernels",
