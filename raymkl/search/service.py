@@ -21,7 +21,8 @@ from ..engine.faults.policy import FailurePolicy
 from ..engine.opening import opened
 from ..engine.params import RayParams
 from ..engine.pools.local import LocalPool
-from .folds import Folds, blocks_key, learns_by_heads, of_heads, template_of
+from .folds import Folds
+from .settings import blocks_key, learns_by_heads, of_heads, template_of
 
 # Reports a trial may be behind before its heads pause.
 UNREAD = 2
@@ -136,7 +137,7 @@ class SearchService:
         X, y, splits, sample_weight = self.data
         folds = Folds(template_of(self.estimator, {}), X, y, splits, sample_weight)
         C = float(self.estimator.C)
-        room = _Room(folds, [head for fold in range(len(splits)) for head in folds.heads({}, fold, (C,))[0]], self.threads, self.place)
+        room = _Room(folds, [head for fold in range(len(splits)) for head in folds.fold({}, fold, (C,))[0]], self.threads, self.place)
         with self.changed:
             self.rooms[blocks_key(self.estimator, {}), room.problem.wide] = room
 
@@ -253,7 +254,7 @@ class SearchService:
         folds = rooms[0].folds if rooms else Folds(template_of(self.estimator, setting), X, y, splits, sample_weight)
         clone(folds.estimator).set_params(**own)._check_params()
         C = float(own.pop("C", self.estimator.C))
-        made = [folds.heads(own, fold, (C,)) for fold in range(len(splits))]
+        made = [folds.fold(own, fold, (C,)) for fold in range(len(splits))]
         everyone = [head for heads, _ in made for head in heads]
         room = next((room for room in rooms if room.serves(everyone)), None)
         if room is None:

@@ -58,7 +58,10 @@ class Point:
     @classmethod
     def start(cls, head: Head, n_entries: int) -> Point:
         """No dual variables yet, and the weights that the head begins with."""
-        theta = head.norm.start(n_entries) if head.start is None else np.array(head.start[1], float)
+        if head.start is not None:
+            theta = np.array(head.start[1], float)
+        else:
+            theta = head.norm.start(n_entries) if head.entries is None else head.norm.start_over(head.entries)
         return cls(np.zeros(len(head.targets)), theta, np.zeros(n_entries), 0.0, intercept_candidates(0.0, 1.0))
 
     @property
