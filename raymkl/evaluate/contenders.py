@@ -68,7 +68,9 @@ def contenders_of(models: Any, X: Any, param_grid: Any, scorers: Mapping[str, An
             if not (model in ("average", "best_single") or model.startswith("view:")):
                 raise ValueError(f"models[{name!r}] is {model!r}; a model is an estimator, {WORDS}")
             if base is None:
-                raise ValueError(f"models[{name!r}] is {model!r}, which is made from an estimator of ours, but models has no such estimator")
+                raise ValueError(
+                    f"models[{name!r}] is {model!r}, which is made from an estimator of ours, but models has no such estimator"
+                )
         estimator = base if isinstance(model, str) else model
         by_heads = scores_by_heads(estimator, scorers)
         candidates = _of_word(model, base, by_heads, X, grids) if isinstance(model, str) else _of_grids(estimator, grids)

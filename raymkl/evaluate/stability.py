@@ -70,7 +70,9 @@ def stability(
         raise ValueError(f"halves must be an even number, since they come in disjoint pairs, got {halves}")
     coverage, threshold = between("coverage", coverage, 0.0, 1.0), between("threshold", threshold, 0.0, 1.0)
     if not isinstance(final_step(estimator), BaseMKL):
-        raise ValueError(f"estimator must be one of ours, or a pipeline that ends in one, got {type(estimator).__name__}: it has no weights")
+        raise ValueError(
+            f"estimator must be one of ours, or a pipeline that ends in one, got {type(estimator).__name__}: it has no weights"
+        )
     X, y, _ = rows_and_targets(estimator, X, y)
     masks = half_samples(y, halves, is_classifier(estimator), check_random_state(random_state))
     found = (_by_heads if learns_by_heads(estimator) else _one_by_one)(estimator, X, y, masks)
@@ -93,7 +95,7 @@ def half_samples(y: np.ndarray, halves: int, stratified: bool, random: np.random
     labels = np.unique(y, return_inverse=True)[1].ravel() if stratified else np.zeros(len(y), int)
     counts = np.bincount(labels)
     if stratified and counts.min() < 2:
-        label = np.unique(y)[int(np.argmin(counts))]
+        label = np.unique(y).tolist()[int(np.argmin(counts))]
         raise ValueError(f"class {label!r} has 1 row, but both halves of a pair need one of every class; leave the class out")
     if len(y) < 4:
         raise ValueError(f"X has {len(y)} rows; halves of at least two rows are needed")
