@@ -5,8 +5,8 @@ permutation     how often permuted targets score as well
 stability       weights over many half-samples
 drop_views, drop_kernels    the score without one view, or kernel, after the other
 
-Folds, permutations, half-samples and smaller banks are heads over one set of kernel blocks (see `raymkl.search.cases`). Every result has
-`table()`, `plot(ax=None)`, `to_latex()` and `to_csv(path)`.
+Folds, permutations, half-samples and smaller banks are heads over one set of kernel blocks (see
+`raymkl.search.cases`). Every result has `table()`, `plot(ax=None)`, `to_latex()` and `to_csv(path)`.
 """
 
 from .compare import Comparison, compare

@@ -54,7 +54,9 @@ def rows_and_targets(estimator: Any, X: Any, y: Any, groups: Any = None) -> tupl
 
 
 def scorers_of(scoring: Any, estimator: Any) -> dict[str, Any]:
-    """Scorers by name. scoring : None (the estimator's own score), a name, a callable, or a list or dict of them."""
+    """Scorers by name. scoring : None (the estimator's own score), a name, a callable, or a list or dict of
+    them.
+    """
     if scoring is None:
         named = {"score": None}
     elif isinstance(scoring, str):
@@ -98,7 +100,8 @@ def prefix_of(estimator: Any) -> str:
 def scores_by_heads(estimator: Any, scorers: Mapping[str, Any]) -> bool:
     """Whether scores of an estimator's folds can be made from the decision values of heads.
 
-    Calibrated probabilities and prediction sets cannot; a callable may ask for them where the estimator has them.
+    Calibrated probabilities and prediction sets cannot; a callable may ask for them where the estimator has
+    them.
     """
     if not learns_by_heads(estimator):
         return False

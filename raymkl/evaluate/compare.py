@@ -1,4 +1,6 @@
-"""A fair comparison of models: the same splits for all, settings chosen within the training rows, a test that knows of their overlap."""
+"""A fair comparison of models: the same splits for all, settings chosen within the training rows, a test that
+knows of their overlap.
+"""
 
 from __future__ import annotations
 
@@ -31,16 +33,18 @@ def compare(
 ) -> Comparison:
     """Compare models by nested cross-validation.
 
-    Every model is scored on the held-out rows of every outer split. With a grid, inner folds of the training rows choose its setting in
-    every split, for each metric by this metric: the scores are those of `cross_val_score(GridSearchCV(...))`. Folds, settings and models
-    made from one estimator are heads over one set of kernel blocks, so that they cost their optimisation steps and no kernel value again.
+    Every model is scored on the held-out rows of every outer split. With a grid, inner folds of the training
+    rows choose its setting in every split, for each metric by this metric: the scores are those of
+    `cross_val_score(GridSearchCV(...))`. Folds, settings and models made from one estimator are heads over
+    one set of kernel blocks, so that they cost their optimisation steps and no kernel value again.
 
     Parameters
     ----------
     models : dict from names to estimators or words
-        Estimators of ours; any of scikit-learn's and pipelines, which are fitted fold by fold, with the part of the grid that they know; or
-        words made from the first estimator of ours: "average" (p = 2), "best_single" (inner folds choose the kernel, with or without a
-        grid) and "view:<name>" (its kernels that read this view alone).
+        Estimators of ours; any of scikit-learn's and pipelines, which are fitted fold by fold, with the part
+        of the grid that they know; or words made from the first estimator of ours: "average" (p = 2),
+        "best_single" (inner folds choose the kernel, with or without a grid) and "view:<name>" (its kernels
+        that read this view alone).
     X, y : as for `fit`.
     outer, inner : int, splitter or (outer alone) iterable of (train, test)
     param_grid : dict of lists, list of such dicts, or None
@@ -94,9 +98,9 @@ class Comparison(Result):
 
     Attributes
     ----------
-    scores : DataFrame with the columns model, metric, split, score, params (the setting that was chosen), n_train and n_test.
-    models, metrics : their names. baseline : the model that others are tested against, or None.
-    facts : dict, what a CSV file says of the study.
+    scores : DataFrame with the columns model, metric, split, score, params (the setting that was chosen),
+    n_train and n_test. models, metrics : their names. baseline : the model that others are tested against, or
+    None. facts : dict, what a CSV file says of the study.
     """
 
     def __init__(self, scores: pd.DataFrame, models: list[str], metrics: list[str], baseline: str | None, facts: dict):
@@ -117,13 +121,15 @@ class Comparison(Result):
 
         Parameters
         ----------
-        baseline : name of a model; None for the one that the study was given. Without any, the last three columns are NaN.
-        metric : None for the first one.
+        baseline : name of a model; None for the one that the study was given. Without any, the last three
+        columns are NaN. metric : None for the first one.
 
         Returns
         -------
-        table : DataFrame with the models as its index and the columns mean, std, difference (of the means), p_value (Nadeau and Bengio's
-            corrected resampled t-test) and p_holm (the same after Holm's correction for the number of models).
+        table : DataFrame with the models as its index and the columns mean, std, difference (of the means),
+        p_value (Nadeau and Bengio's
+            corrected resampled t-test) and p_holm (the same after Holm's correction for the number of
+            models).
         """
         baseline = self.baseline if baseline is None else baseline
         if baseline is not None and baseline not in self.models:
@@ -151,7 +157,9 @@ class Comparison(Result):
         return pd.concat(parts, ignore_index=True)
 
     def to_latex(self, baseline: str | None = None, metric: str | None = None) -> str:
-        """The table as a LaTeX `tabular`: the best mean in bold, stars where it differs from the baseline (after Holm's correction)."""
+        """The table as a LaTeX `tabular`: the best mean in bold, stars where it differs from the baseline
+        (after Holm's correction).
+        """
         table = self.table(baseline, metric)
         marks = [mark_of(p) for p in table["p_holm"]]
         best = int(np.argmax(np.where(np.isnan(table["mean"]), -np.inf, table["mean"])))

@@ -4,7 +4,8 @@
     "best_single"   one kernel, the one that inner folds choose
     "view:rna"      the kernels that read this view alone
 
-Words are made from the first estimator of ours. Over its kernel blocks they are heads with another norm, or heads that leave kernels out.
+Words are made from the first estimator of ours. Over its kernel blocks they are heads with another norm, or
+heads that leave kernels out.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ WORDS = '"average", "best_single" or "view:<name of a view>"'
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A setting that inner folds may choose. entries : (M,) bool of the kernels that its heads learn over, or None for all.
+    """A setting that inner folds may choose. entries : (M,) bool of the kernels that its heads learn over, or
+    None for all.
 
     shown : what the table of scores says of it.
     """
@@ -38,7 +40,9 @@ class Candidate:
 
 @dataclass(frozen=True, eq=False)
 class Contender:
-    """A model to compare. by_heads : whether its folds are heads over one set of blocks; else it is fitted fold by fold."""
+    """A model to compare. by_heads : whether its folds are heads over one set of blocks; else it is fitted
+    fold by fold.
+    """
 
     name: str
     estimator: Any
@@ -98,7 +102,9 @@ def _check_names(grids: list[dict], models: Mapping) -> None:
 
 
 def _of_grids(estimator: Any, grids: list[dict], without: tuple[str, ...] = ()) -> list[Candidate]:
-    """The settings of that part of the grids that an estimator knows, each once. without : names that are not its own to choose."""
+    """The settings of that part of the grids that an estimator knows, each once. without : names that are not
+    its own to choose.
+    """
     known, seen, found = estimator.get_params(), set(), []
     for grid in grids:
         for setting in ParameterGrid({name: values for name, values in grid.items() if name in known and name not in without}):

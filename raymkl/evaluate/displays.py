@@ -76,8 +76,8 @@ class StabilityDisplay(Display):
 
     Parameters
     ----------
-    names : M names of kernels. weight, low, high : (K, M) of the fit on all rows, and the ends of the intervals.
-    rows : names of the K classes; one empty name for a single set of weights.
+    names : M names of kernels. weight, low, high : (K, M) of the fit on all rows, and the ends of the
+    intervals. rows : names of the K classes; one empty name for a single set of weights.
 
     Attributes
     ----------

@@ -24,8 +24,8 @@ WHOLE = ""
 def drop_views(estimator: Any, X: Any, y: Any, *, cv: Any = 5, scoring: Any = None, groups: Any = None) -> Drop:
     """Scores without one view after the other: without every kernel that reads it.
 
-    A model without some kernels is a head that leaves them out, equal to the model of a smaller bank. Rows that then have no view left stay,
-    and are decided by the intercept.
+    A model without some kernels is a head that leaves them out, equal to the model of a smaller bank. Rows
+    that then have no view left stay, and are decided by the intercept.
 
     Parameters
     ----------
@@ -114,8 +114,8 @@ class Drop(Result):
 
     Attributes
     ----------
-    scores : DataFrame with the columns without (empty for the bank as it is), split, score, n_train and n_test.
-    facts : dict, what a CSV file says of the study.
+    scores : DataFrame with the columns without (empty for the bank as it is), split, score, n_train and
+    n_test. facts : dict, what a CSV file says of the study.
     """
 
     def __init__(self, scores: pd.DataFrame, facts: dict):
@@ -132,7 +132,8 @@ class Drop(Result):
     def table(self) -> pd.DataFrame:
         """One row for the bank as it is (without is empty), then one per view or kernel.
 
-        mean, std (ddof 1) of the scores without it; difference, what the score loses; p_value, by the corrected resampled t-test.
+        mean, std (ddof 1) of the scores without it; difference, what the score loses; p_value, by the
+        corrected resampled t-test.
         """
         names, scores, ratio = self._by_name()
         rows = []
@@ -150,7 +151,9 @@ class Drop(Result):
         return pd.DataFrame(rows)
 
     def to_latex(self) -> str:
-        """The table as a LaTeX `tabular`: the best mean in bold, stars where the score differs from that of the whole bank."""
+        """The table as a LaTeX `tabular`: the best mean in bold, stars where the score differs from that of
+        the whole bank.
+        """
         table = self.table()
         return latex(table, [mark_of(p) for p in table["p_value"]], int(table["mean"].argmax()), "mean")
 

@@ -3,9 +3,9 @@
     for every outer split:  for every setting, inner folds of its training rows score it;
                             the best one learns from all its training rows and is scored on the rows held out
 
-which is cross_val_score(GridSearchCV(...)). Inner and outer folds, settings and models made from one estimator are heads over one set of
-kernel blocks: a fold is a mask, a setting another norm or path over C, a model over fewer kernels a head that leaves some out. Other
-estimators are fitted fold by fold.
+which is cross_val_score(GridSearchCV(...)). Inner and outer folds, settings and models made from one
+estimator are heads over one set of kernel blocks: a fold is a mask, a setting another norm or path over C, a
+model over fewer kernels a head that leaves some out. Other estimators are fitted fold by fold.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ Splits = list[tuple[np.ndarray, np.ndarray]]
 
 @dataclass
 class Plan:
-    """Rows, targets and folds of a comparison. inner : of every outer split, numbers of rows of X. scorers : by name."""
+    """Rows, targets and folds of a comparison. inner : of every outer split, numbers of rows of X. scorers :
+    by name.
+    """
 
     X: Any
     y: np.ndarray
@@ -155,7 +157,9 @@ class _Together:
             yield one
 
     def _paths(self, blocks: _Blocks) -> list[tuple[int, list[int]]]:
-        """Candidates of contenders that have a choice, grouped so that only C differs, in ascending order of C."""
+        """Candidates of contenders that have a choice, grouped so that only C differs, in ascending order of
+        C.
+        """
         found = []
         template = blocks.template
         for c in dict.fromkeys(c for c, _ in blocks.members):
@@ -226,7 +230,7 @@ class _Together:
 def _one_by_one(plan: Plan, contender: Contender) -> list[dict]:
     """Estimators whose folds are no heads: fitted and scored fold by fold."""
     folds, found = FoldByFold(contender.estimator, plan.X, plan.y, plan.outer), {}
-    for split, (_, test) in enumerate(plan.outer):
+    for split in range(len(plan.outer)):
         chosen = _chosen_one_by_one(plan, contender, folds, split)
         for k in dict.fromkeys(chosen.values()):
             model = folds.fit(contender.fitted_with(contender.candidates[k]), split)

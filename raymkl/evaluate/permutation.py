@@ -35,8 +35,9 @@ def permutation(
 ) -> Permutation:
     """Test by permuted targets whether a model has learned anything.
 
-    Permutations and folds are drawn as `sklearn.model_selection.permutation_test_score` draws them, so that equal seeds give equal null
-    scores. Every permutation and fold is a head over one set of kernel blocks; they come in batches, so that memory does not grow with n.
+    Permutations and folds are drawn as `sklearn.model_selection.permutation_test_score` draws them, so that
+    equal seeds give equal null scores. Every permutation and fold is a head over one set of kernel blocks;
+    they come in batches, so that memory does not grow with n.
 
     Parameters
     ----------
@@ -83,7 +84,9 @@ def permutation(
 
 
 class _Draws:
-    """Targets and folds: those of the study as it is, then of every permutation, in the order in which scikit-learn draws them."""
+    """Targets and folds: those of the study as it is, then of every permutation, in the order in which
+    scikit-learn draws them.
+    """
 
     def __init__(self, estimator: Any, X: Any, y: np.ndarray, groups: np.ndarray | None, cv: Any, n: int, random_state: Any):
         self.X, self.y, self.groups, self.n = X, y, groups, n

@@ -30,7 +30,8 @@ _LATEX = {
 class Result:
     """A result of `raymkl.evaluate`.
 
-    facts : by name, what the head of a CSV file says besides versions: sizes, seeds, the worst relative duality gap.
+    facts : by name, what the head of a CSV file says besides versions: sizes, seeds, the worst relative
+    duality gap.
     """
 
     facts: dict[str, Any]
@@ -40,7 +41,8 @@ class Result:
         raise TypeError(f"{type(self).__name__} has no table")
 
     def to_csv(self, path: Any) -> None:
-        """Write the table to a CSV file, below lines that begin with `#` and say sizes, seeds, versions and the worst gap.
+        """Write the table to a CSV file, below lines that begin with `#` and say sizes, seeds, versions and
+        the worst gap.
 
         `pandas.read_csv(path, comment="#")` reads the table back.
         """
@@ -60,7 +62,9 @@ class Result:
 
 
 def latex(table: pd.DataFrame, marks: Sequence[str], bold: int | None = None, column: str | None = None) -> str:
-    """A `tabular`. marks : of every row, set behind its number in `column`. bold : the row whose number there is set in bold."""
+    """A `tabular`. marks : of every row, set behind its number in `column`. bold : the row whose number there
+    is set in bold.
+    """
     numeric = [pd.api.types.is_numeric_dtype(table[name]) for name in table.columns]
     lines = [r"\begin{tabular}{" + "".join("r" if number else "l" for number in numeric) + "}", r"\hline"]
     lines += [" & ".join(escaped(str(name)) for name in table.columns) + r" \\", r"\hline"]
@@ -109,7 +113,9 @@ def _version(name: str) -> str:
 
 
 def unique_names(names: Sequence[str]) -> list[str]:
-    """Names, each once: those that occur before get a number, in brackets since `#` begins a comment in our CSV files."""
+    """Names, each once: those that occur before get a number, in brackets since `#` begins a comment in our
+    CSV files.
+    """
     seen: dict[str, int] = {}
     found = []
     for name in names:

@@ -1,12 +1,14 @@
 """Whether a difference between models is more than chance.
 
-Scores of the splits of a cross-validation are not independent: training sets overlap. The usual t-test takes them for independent and finds
-differences everywhere. Nadeau and Bengio's corrected resampled t-test widens the variance by what the overlap brings,
+Scores of the splits of a cross-validation are not independent: training sets overlap. The usual t-test takes
+them for independent and finds differences everywhere. Nadeau and Bengio's corrected resampled t-test widens
+the variance by what the overlap brings,
 
     t = mean(d) / sqrt( (1/J + mean(n_test / n_train)) var(d) ),     J - 1 degrees of freedom,
 
-with the differences d (J,) of the scores of two models on the same J splits. Several models against one baseline are several tests, of
-which one may look well by luck: Holm's correction bounds the chance of even one false finding among them.
+with the differences d (J,) of the scores of two models on the same J splits. Several models against one
+baseline are several tests, of which one may look well by luck: Holm's correction bounds the chance of even
+one false finding among them.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ def corrected_t_test(differences: Sequence[float] | np.ndarray, ratio: float) ->
 
     Returns
     -------
-    p_value : float; NaN for fewer than two splits. Differences that are all the same number have no variance: 1 if it is zero, else 0.
+    p_value : float; NaN for fewer than two splits. Differences that are all the same number have no variance:
+    1 if it is zero, else 0.
 
     References
     ----------
@@ -49,7 +52,8 @@ def corrected_t_test(differences: Sequence[float] | np.ndarray, ratio: float) ->
 
 
 def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
-    """p-values (k,) of k tests, made larger so that comparing each with 0.05 goes wrong with a chance of 0.05 for all of them together.
+    """p-values (k,) of k tests, made larger so that comparing each with 0.05 goes wrong with a chance of 0.05
+    for all of them together.
 
     Those that are NaN stand for no test and stay as they are.
 

@@ -33,8 +33,9 @@ def stability(
 ) -> Stability:
     """Learn weights from many halves of the rows, in disjoint pairs, stratified by class.
 
-    Every half is a head over one set of kernel blocks. A weight that changes from half to half is one that the data do not determine;
-    a kernel that is selected in nearly all halves is needed (complementary pairs stability selection).
+    Every half is a head over one set of kernel blocks. A weight that changes from half to half is one that
+    the data do not determine; a kernel that is selected in nearly all halves is needed (complementary pairs
+    stability selection).
 
     Parameters
     ----------
@@ -53,7 +54,8 @@ def stability(
 
     References
     ----------
-    Shah, Samworth: Variable selection with error control. Journal of the Royal Statistical Society B 75, 2013.
+    Shah, Samworth: Variable selection with error control. Journal of the Royal Statistical Society B 75,
+    2013.
 
     Examples
     --------
@@ -147,9 +149,10 @@ class Stability(Result):
 
     Attributes
     ----------
-    halves : (H, n) bool, rows of every half; 2k and 2k + 1 are disjoint. weights : (H, M), or (H, K, M) for K classes.
-    weight : (M,) or (K, M), of all rows. kernels, views : names of the kernels, and of what they read. classes : names of the classes that
-    have weights of their own, or None. coverage, threshold : as given. facts : dict, what a CSV file says of the study.
+    halves : (H, n) bool, rows of every half; 2k and 2k + 1 are disjoint. weights : (H, M), or (H, K, M) for K
+    classes. weight : (M,) or (K, M), of all rows. kernels, views : names of the kernels, and of what they
+    read. classes : names of the classes that have weights of their own, or None. coverage, threshold : as
+    given. facts : dict, what a CSV file says of the study.
     """
 
     def __init__(self, halves, weights, weight, kernels, views, classes, coverage, threshold, facts):
@@ -162,7 +165,9 @@ class Stability(Result):
         return tuple(np.quantile(self.weights, [tail, 1.0 - tail], axis=0))
 
     def table(self) -> pd.DataFrame:
-        """One row per kernel (and class): weight of all rows; mean, low and high over halves; how often it is selected."""
+        """One row per kernel (and class): weight of all rows; mean, low and high over halves; how often it is
+        selected.
+        """
         low, high = self._intervals()
         selected = (self.weights > self.threshold * self.weights.max(axis=-1, keepdims=True)).mean(axis=0)
         columns = {"weight": self.weight, "mean": self.weights.mean(axis=0), "low": low, "high": high, "selected": selected}

@@ -1,8 +1,10 @@
-"""Cases: learning problems over one set of kernel blocks, in batches that keep memory small whatever their number.
+"""Cases: learning problems over one set of kernel blocks, in batches that keep memory small whatever their
+number.
 
-A case is a mask (the training rows of a fold, a half of the data), targets (the labels, or a permutation of them), a setting, a path over
-C and the kernels that it learns over. Every case becomes a head, or one per class; a batch of them is one run of the engine. Which cases
-share a batch changes nothing about their results.
+A case is a mask (the training rows of a fold, a half of the data), targets (the labels, or a permutation of
+them), a setting, a path over C and the kernels that it learns over. Every case becomes a head, or one per
+class; a batch of them is one run of the engine. Which cases share a batch changes nothing about their
+results.
 """
 
 from __future__ import annotations
@@ -40,9 +42,10 @@ LARGEST_WORKING_SET = 2048
 class Case:
     """One learning problem.
 
-    y : (n,) targets of all rows. train, watch : numbers of the rows to learn from, and of those whose decision values are wanted (None:
-    of none). setting : of the head's parameters, without C. path : values of C. entries : (M,) bool of the kernels to learn over, or None
-    for all. mark : what the caller knows it by.
+    y : (n,) targets of all rows. train, watch : numbers of the rows to learn from, and of those whose
+    decision values are wanted (None: of none). setting : of the head's parameters, without C. path : values
+    of C. entries : (M,) bool of the kernels to learn over, or None for all. mark : what the caller knows it
+    by.
     """
 
     y: np.ndarray
@@ -56,7 +59,9 @@ class Case:
 
 @dataclass(frozen=True, eq=False)
 class Solved:
-    """A case, per stage of its path the results of its heads, and what turns decision values into an estimator to score."""
+    """A case, per stage of its path the results of its heads, and what turns decision values into an
+    estimator to score.
+    """
 
     case: Case
     stages: list[list]
@@ -73,7 +78,9 @@ class Solved:
 
 
 class SharedRows:
-    """Rows and kernels that all cases share. estimator : with the parameters that they have in common; X is read and checked here."""
+    """Rows and kernels that all cases share. estimator : with the parameters that they have in common; X is
+    read and checked here.
+    """
 
     def __init__(self, estimator: BaseMKL, X: Any, sample_weight: Any = None):
         estimator._check_params()
@@ -129,10 +136,12 @@ class SharedRows:
 
 
 def solved(shared: SharedRows, cases: Iterable[Case], count: int, each: int, name: str) -> Iterator[Solved]:
-    """Every case with what its heads have learned, in their order; what a batch has learned is forgotten with it.
+    """Every case with what its heads have learned, in their order; what a batch has learned is forgotten with
+    it.
 
-    cases : may be made while they are asked for. count : of them. each : heads of a case at most. name : of this run among the checkpoints;
-    a batch that is over keeps its own, until `checkpoints.remove` is told of `parts_of` the run.
+    cases : may be made while they are asked for. count : of them. each : heads of a case at most. name : of
+    this run among the checkpoints; a batch that is over keeps its own, until `checkpoints.remove` is told of
+    `parts_of` the run.
     """
     cases, estimator = iter(cases), shared.estimator
     short: list[float] = []
@@ -161,7 +170,9 @@ def solved(shared: SharedRows, cases: Iterable[Case], count: int, each: int, nam
 
 
 def batch_sizes(shared: SharedRows, count: int, each: int) -> list[int]:
-    """Cases of every batch: as equal as can be, since a head that is alone has other threads than several have."""
+    """Cases of every batch: as equal as can be, since a head that is alone has other threads than several
+    have.
+    """
     if count == 0:
         return []
     batches = -(-count // max(shared.most_heads // each, 1))
@@ -175,7 +186,9 @@ def parts_of(name: str, shared: SharedRows, count: int, each: int) -> list[str]:
 
 @contextmanager
 def standing(estimator: BaseMKL, X: Any) -> Iterator[tuple[BaseMKL, Any]]:
-    """Estimator and rows for several runs one after the other, over shards that stand meanwhile with what they have computed."""
+    """Estimator and rows for several runs one after the other, over shards that stand meanwhile with what
+    they have computed.
+    """
     if isinstance(estimator.engine, Session) or isinstance(X, SessionRows):
         yield estimator, X
         return

@@ -1,7 +1,8 @@
-"""Settings of a search: which of them can be heads over one set of kernel blocks, and in what order they are solved.
+"""Settings of a search: which of them can be heads over one set of kernel blocks, and in what order they are
+solved.
 
-Settings that differ only in C are stages of one path; settings that differ in another parameter of a head (p, say) are heads of their own;
-settings that differ in anything else need blocks of their own.
+Settings that differ only in C are stages of one path; settings that differ in another parameter of a head (p,
+say) are heads of their own; settings that differ in anything else need blocks of their own.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ def knows_heads(estimator: Any) -> bool:
 
 
 def learns_by_heads(estimator: Any, setting: dict | None = None) -> bool:
-    """Whether folds with a setting can be heads: nothing but weights and constants may be learned from the rows.
+    """Whether folds with a setting can be heads: nothing but weights and constants may be learned from the
+    rows.
 
     kernels=None is a bank made from the training rows, and so one of its own for every fold.
     """
@@ -32,7 +34,9 @@ def learns_by_heads(estimator: Any, setting: dict | None = None) -> bool:
 
 
 def key_of(value: Any) -> Hashable:
-    """Something to tell values of a parameter apart; what is neither plain, a kernel nor a collection is told apart as an object."""
+    """Something to tell values of a parameter apart; what is neither plain, a kernel nor a collection is told
+    apart as an object.
+    """
     if isinstance(value, str | bool | type(None) | Kernel | Norm | TailSum):
         return value
     if isinstance(value, Real):
@@ -45,7 +49,9 @@ def key_of(value: Any) -> Hashable:
 
 
 def wide_norm(estimator: Any, setting: dict) -> bool:
-    """Weights that are not bounded (p > 2) ask for more precise statistics, see models.base; such settings have blocks of their own."""
+    """Weights that are not bounded (p > 2) ask for more precise statistics, see models.base; such settings
+    have blocks of their own.
+    """
     norm, p = setting.get("norm", getattr(estimator, "norm", None)), setting.get("p", getattr(estimator, "p", 2.0))
     if norm is not None:
         return isinstance(norm, Norm) and not norm.bounded
@@ -82,9 +88,11 @@ def of_heads(estimator: Any, setting: dict) -> dict:
 
 
 def paths_of(settings: list[dict], positions: list[int], default: float, beta: float = 0.0) -> list[list[int]]:
-    """The given settings grouped so that only C differs, in the order of ascending C. default, beta : C and beta where a setting has none.
+    """The given settings grouped so that only C differs, in the order of ascending C. default, beta : C and
+    beta where a setting has none.
 
-    Prices of kernels grow with C, so that the norm would be another one at every stage: such settings are paths of their own.
+    Prices of kernels grow with C, so that the norm would be another one at every stage: such settings are
+    paths of their own.
     """
     found: dict[Hashable, list[int]] = {}
     for position in positions:

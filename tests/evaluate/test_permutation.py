@@ -48,7 +48,9 @@ def test_null_scores_are_those_of_scikit_learn(estimator, data, target, more):
 
 
 def test_memory_does_not_grow_with_the_permutations(monkeypatch):
-    """Nine times the batches, and no collection of garbage between them: heads and their arrays go with their batch."""
+    """Nine times the batches, and no collection of garbage between them: heads and their arrays go with their
+    batch.
+    """
     monkeypatch.setattr(cases_module, "MOST_IN_BATCH", 16)
     peaks = {}
     for n in (7, 7, 63):  # the first one loads what is needed

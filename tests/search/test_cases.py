@@ -1,4 +1,6 @@
-"""Cases over one set of blocks: any mask, targets, setting and part of the bank gives what a fit of its own gives, in any batch."""
+"""Cases over one set of blocks: any mask, targets, setting and part of the bank gives what a fit of its own
+gives, in any batch.
+"""
 
 from copy import deepcopy
 
@@ -137,7 +139,7 @@ def test_rows_stand_while_several_runs_use_them():
 def test_shards_that_are_lost_by_schedule_change_no_study(faults):
     """Permuted targets, halves and smaller banks at once; the answers are those of the undisturbed run."""
     random = np.random.default_rng(4)
-    some = many(3) + [Case(Y, TRAIN, TEST, (0.3, 2.0), entries=np.array([True, False, True, False]))]
+    some = [*many(3), Case(Y, TRAIN, TEST, (0.3, 2.0), entries=np.array([True, False, True, False]))]
     some += [Case(Y, np.flatnonzero(random.random(90) < 0.5), None, (1.0,)) for _ in range(2)]
     shared = SharedRows(model(normalize="multiplicative", dtype="float32"), X)
     heads = [head for case in some for head in shared.heads(case)[0]]
