@@ -29,7 +29,8 @@ class RayParams:
 
     Parameters
     ----------
-    num_shards : shards the rows are split into; None chooses one per free CPU (Ray) or per core (local).
+    num_shards : shards the rows are split into; None chooses one per free CPU (Ray) or per core (local). A pair (least, most) starts
+        with as many as find a place, and splits the rows anew when nodes join or leave, at most once a minute.
     cpus_per_shard : CPUs that each shard actor reserves; fractions are allowed.
     memory_per_shard : bytes that a shard's caches and gradients may take; None takes a share of what is free. A shard on Ray reserves them,
         and what its rows take.
@@ -47,7 +48,7 @@ class RayParams:
     runtime_env : Ray's runtime environment of the actors, e.g. {"pip": ["mykernels"]}. It is not kept in model files.
     """
 
-    num_shards: int | None = None
+    num_shards: int | tuple[int, int] | None = None
     cpus_per_shard: float = 1
     memory_per_shard: int | None = None
     max_shard_failures: int = 3
@@ -61,10 +62,11 @@ class RayParams:
     runtime_env: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        for name, least in (("num_shards", 1), ("max_shard_failures", -1), ("max_preemptions", -1)):
+        object.__setattr__(self, "num_shards", _checked_shards(self.num_shards))
+        for name in ("max_shard_failures", "max_preemptions"):
             value = getattr(self, name)
-            if not (isinstance(value, Integral) and int(value) >= least) and not (name == "num_shards" and value is None):
-                raise ValueError(f"{name} must be a whole number >= {least}{' or None' if name == 'num_shards' else ''}, got {value!r}")
+            if not (isinstance(value, Integral) and int(value) >= -1):
+                raise ValueError(f"{name} must be a whole number >= -1, got {value!r}")
         for name in ("cpus_per_shard", "timeout_s", "checkpoint_every_s", "memory_per_shard"):
             value = getattr(self, name)
             if not (isinstance(value, Real) and float(value) > 0) and not (name == "memory_per_shard" and value is None):
@@ -86,6 +88,18 @@ class RayParams:
             if not isinstance(value, str) or not value:
                 raise ValueError(f"label_selector[{key!r}] must be a text, e.g. 'value', '!value' or 'in(a, b)', got {value!r}")
 
+    @property
+    def bounds(self) -> tuple[int, int] | None:
+        """(least, most) shards where their number may change, None where it is fixed or left open."""
+        return self.num_shards if isinstance(self.num_shards, tuple) else None
+
+    def shards_where(self, places: int) -> int | None:
+        """Shards to start with where so many find a place; None where it is left open."""
+        if isinstance(self.num_shards, tuple):
+            least, most = self.num_shards
+            return max(least, min(most, places))
+        return self.num_shards
+
     @classmethod
     def from_train(cls, scaling_config: Any, run_config: Any = None, **more: Any) -> RayParams:
         """What Ray Train's `ScalingConfig` and `RunConfig` say, for shards: a worker is a shard.
@@ -101,6 +115,20 @@ class RayParams:
         """
         found = {**_of_scaling(scaling_config), **({} if run_config is None else _of_run(run_config))}
         return cls(**{**found, **more})
+
+
+def _checked_shards(value: Any) -> int | tuple[int, int] | None:
+    """A number of shards as it is kept. Raises ValueError for what is none."""
+    if value is None:
+        return None
+    if isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1:
+        return int(value)
+    if isinstance(value, tuple | list):
+        whole = len(value) == 2 and all(isinstance(one, Integral) and not isinstance(one, bool) for one in value)
+        if whole and 1 <= value[0] <= value[1]:
+            return (int(value[0]), int(value[1]))
+        raise ValueError(f"num_shards must be two whole numbers 1 <= least <= most where it is a pair, got {value!r}")
+    raise ValueError(f"num_shards must be a whole number >= 1, a pair (least, most), or None, got {value!r}")
 
 
 def _of_scaling(config: Any) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from .placed import PlacedRows
 from .pools.local import LocalPool
 from .problem import Head, Problem
 from .programs.program import Program
+from .resources import usable_cpus
 from .session import Session, session_of
 from .sizing import choose, row_bytes
 
@@ -146,14 +147,16 @@ def _train_on_ray(rows, problem, heads, session, params, report, state, keep) ->
         count = choose_shards(problem.n_rows, params)
     else:
         count = choose(rows, problem, heads, params.num_shards, most_shards(params), params.memory_per_shard)
-    with Session("ray", replace(params, num_shards=count), row_bytes(rows, count)) as own:
+    # Where the number of shards may change, the fewest have the most rows.
+    shards, fewest = (params.bounds, params.bounds[0]) if params.bounds else (count, count)
+    with Session("ray", replace(params, num_shards=shards), row_bytes(rows, fewest)) as own:
         return own.actors().train(rows, problem, heads, own.params, report, state, keep)
 
 
 def _train_here(rows, problem, heads, params, report, state, keep) -> Outcome:
     """The local engine: shards in threads of this process."""
     kept, standing = rows.home.session.local_caches(rows) if isinstance(rows, PlacedRows) else (None, None)
-    pool = LocalPool(rows, problem, params.num_shards, kept)
+    pool = LocalPool(rows, problem, params.shards_where(usable_cpus()), kept)
     with opened(pool, problem, params.memory_per_shard, standing=standing) as coordinator:
         saved = time.monotonic()
         try:

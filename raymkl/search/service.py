@@ -81,9 +81,9 @@ class _Room:
 
         place = self.place
         if place is None:
-            count = params.num_shards
+            left = int((ray.cluster_resources().get("CPU", 1.0) - 0.5) / params.cpus_per_shard)
+            count = params.shards_where(left)
             if count is None:  # something is left to the trials
-                left = int((ray.cluster_resources().get("CPU", 1.0) - 0.5) / params.cpus_per_shard)
                 count = max(1, min(left, choose_shards(problem.n_rows, params)))
             place = stack.enter_context(shard_actors(count, params))
         shards = ShardActors(place)

@@ -97,11 +97,11 @@ def trainable(
     by_heads = learns_by_heads(estimator) and are_masks(splits)
     if by_heads:
         Folds(clone(estimator), X, y, splits, sample_weight)  # bad input is found here and not in every trial
-    import ray
     from ray import tune as ray_tune
 
-    if not ray.is_initialized():
-        ray.init(include_dashboard=False, log_to_driver=False)
+    from ..engine.pools.ray_session import ensure_ray
+
+    ensure_ray()
     if not by_heads:
         return ray_tune.with_resources(_fold_by_fold(estimator, X, y, splits, scorer, sample_weight), {"CPU": 1})
     service = _start_service(estimator, X, y, splits, scorer, sample_weight)
@@ -118,11 +118,12 @@ def _start_service(estimator: Any, X: Any, y: Any, splits: list, scorer: Any, sa
     place = None if session is None or session.kind == "local" else session.actors().place
     params = estimator.ray_params or (RayParams() if place is None else place.params)
     there = ray.cluster_resources().get("CPU", 1.0)
-    threads = max(1, int(params.cpus_per_shard * (params.num_shards or 1)))
+    shards = params.shards_where(1) or 1
+    threads = max(1, int(params.cpus_per_shard * shards))
     on_shards = place is not None or estimator.engine == "ray"
     if on_shards and threads + CPUS_PER_TRIAL > there:
         raise ValueError(
-            f"{params.num_shards or 1} shards of {params.cpus_per_shard:g} CPU leave nothing of the {there:g} CPUs of the Ray cluster to "
+            f"{shards} shards of {params.cpus_per_shard:g} CPU leave nothing of the {there:g} CPUs of the Ray cluster to "
             f"the trials, which take {CPUS_PER_TRIAL:g} each; ask for fewer shards in ray_params"
         )
     threads = max(1, min(threads, int(there - CPUS_PER_TRIAL)))

@@ -12,13 +12,14 @@ from typing import Any
 import ray
 
 from ..events import Event, Losses, Outcome, Rounds, State
+from ..faults.places import LOOK_EVERY_SECONDS, Lookout, Resplit
 from ..faults.policy import FailurePolicy
 from ..faults.recovery import state_of
 from ..opening import opened
 from ..params import RayParams
 from ..problem import Head
 from ..programs.program import Program
-from ..resources import shared_cpus
+from ..resources import shared_cpus, this_node
 from ..rounds.caches import StandingCaches
 from .metrics import RunMetrics
 from .ray_pool import LOSSES, RayPool
@@ -51,7 +52,9 @@ class GivenUp(Exception):
 
 
 class CoordinatorActor:
-    """Runs of a session, each in a thread of its own."""
+    """Runs of a session, each in a thread of its own. look_every : seconds between two looks for places."""
+
+    look_every = LOOK_EVERY_SECONDS
 
     def __init__(self, place: Place):
         self.shards = ShardActors(place)
@@ -85,6 +88,7 @@ class CoordinatorActor:
         told = saved = time.monotonic()
         every = params.checkpoint_every_s if params.checkpoint_dir is not None else SNAPSHOT_SECONDS
         word_every = REPORT_SECONDS if request.watched else max(REPORT_SECONDS, params.timeout_s)
+        lookout = Lookout(params.bounds, self.look_every)
         for rows in coordinator.rounds(heads, request.state):
             now = time.monotonic()
             metrics.record(rows, policy.total)
@@ -99,6 +103,20 @@ class CoordinatorActor:
                 yield Rounds(rows)
             if request.run in self.stopped:
                 raise GivenUp("the driver has given this fit up")
+            if len(self.pools) == 1:  # shards of other runs stay where they are
+                yield from self._look_for_places(request, coordinator, lookout)
+
+    def _look_for_places(self, request: RunRequest, coordinator: Any, lookout: Lookout) -> Iterator[Event]:
+        """Let shards move back to places of their own. Yields the state of a run that is to go on with other shards."""
+        pool = coordinator.crew.pool
+        try:
+            lookout.look(pool, coordinator.crew, len(pool.shards.actors))  # there may be fewer rows than shards
+        except Resplit:
+            state = state_of(coordinator, request.heads)
+            if state is None:
+                return  # a program that keeps no state goes on with the shards it has
+            yield State(state)
+            raise
 
     def _threads(self, pool: RayPool) -> int:
         """As many as may run on this node while the shards rest."""
@@ -124,8 +142,9 @@ class CoordinatorActor:
         pool = self.pools.get(run)
         return None if pool is None else pool.waits_for
 
-    def ping(self) -> bool:
-        return True
+    def ping(self) -> str:
+        """Where this process is alive."""
+        return this_node()
 
 
 @cache
