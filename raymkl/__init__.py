@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` below is what happens
     from . import baselines as baselines
     from . import diagnostics as diagnostics
+    from . import evaluate as evaluate
     from . import kernels as kernels
     from . import metrics as metrics
     from . import norms as norms
@@ -54,6 +55,7 @@ _HOMES = {
     "report": "raymkl.inspection.report.page",
     "baselines": None,
     "diagnostics": None,
+    "evaluate": None,
     "kernels": None,
     "norms": None,
     "plot": None,
@@ -78,6 +80,7 @@ __all__ = [
     "Views",
     "baselines",
     "diagnostics",
+    "evaluate",
     "kernels",
     "load",
     "metrics",

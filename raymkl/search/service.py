@@ -24,8 +24,9 @@ from sklearn.base import clone
 from ..engine.programs.program import Program
 from ..engine.run import Trained, train
 from .checkpoints import redirected
-from .folds import Folds, blocks_key, learns_by_heads, of_heads, template_of
+from .folds import Folds
 from .room import Room
+from .settings import blocks_key, learns_by_heads, of_heads, template_of
 from .trial import Fitting, Trial, go_on
 
 # Reports a trial may be behind before its heads pause.
@@ -77,7 +78,7 @@ class SearchService:
         X, y, splits, sample_weight = self.data
         folds = Folds(template_of(self.estimator, {}), X, y, splits, sample_weight)
         C = float(self.estimator.C)
-        room = Room(folds, [head for fold in range(len(splits)) for head in folds.heads({}, fold, (C,))[0]], self.threads, self.place)
+        room = Room(folds, [head for fold in range(len(splits)) for head in folds.fold({}, fold, (C,))[0]], self.threads, self.place)
         with self.changed:
             self.rooms[blocks_key(self.estimator, {}), room.problem.wide] = room
 
@@ -308,7 +309,7 @@ class SearchService:
         folds = rooms[0].folds if rooms else Folds(template_of(self.estimator, setting), X, y, splits, sample_weight)
         clone(folds.estimator).set_params(**own)._check_params()
         C = float(own.pop("C", self.estimator.C))
-        made = [folds.heads(own, fold, (C,)) for fold in range(len(splits))]
+        made = [folds.fold(own, fold, (C,)) for fold in range(len(splits))]
         everyone = [head for heads, _ in made for head in heads]
         go_on(everyone, state, clone(folds.estimator).set_params(**own), len(folds.kernels))
         room = next((room for room in rooms if room.serves(everyone)), None)

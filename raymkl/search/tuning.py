@@ -11,8 +11,9 @@ from ..engine.params import RayParams
 from ..engine.session import session_and_rows
 from ..metrics import scorer as scorer_of
 from ..models.sources import loaded
-from .folds import FoldByFold, Folds, are_masks, learns_by_heads, splits_of
+from .folds import FoldByFold, Folds, are_masks, splits_of
 from .service import IDLE_S
+from .settings import learns_by_heads
 from .tune_trials import Reservation, ServiceActor, folds_trial, heads_trial
 
 # A trial only waits for reports; so many CPUs keep the number of its processes reasonable.

@@ -166,6 +166,7 @@ def identity_of(rows: dict, problem: Problem, heads: list[Head] | Program) -> di
         "problems": str(len(heads)),
         "shared weights": repr(sorted({-1 if head.group is None else head.group for head in heads})),
         "held-out rows": _digest(*(head.watch for head in heads if head.watch is not None)),
+        "entries left out": _digest(*(~head.entries for head in heads if head.entries is not None)),
         "max_iter": repr(sorted({head.max_rounds for head in heads})),
     }
 
