@@ -19,7 +19,6 @@ from ..data.views import is_sparse, is_views, view_name, view_of
 from ..engine import Head, Problem, RayParams
 from ..engine.placed import PlacedRows
 from ..engine.progress import Progress
-from ..engine.run import train
 from ..engine.session import SessionRows, check_engine
 from ..kernels.base import Kernel, Scaled
 from ..kernels.defaults import SCALE_DEPENDENT, beyond_float32, default_bank, scales_apart
@@ -32,6 +31,7 @@ from . import reading, sources
 from .dataset_answers import datasets_too
 from .diagonals import largest_diagonal, row_gates, spherical_gates
 from .expansion import Expansion
+from .runs.callbacks import WithCallbacks, run_of, stop_was_asked
 from .tails import check_prices, set_prices, set_tails
 
 SOLVERS = ("chunking", "wrapper")
@@ -53,7 +53,7 @@ NO_SPHERICAL_MATRICES = (
 )
 
 
-class BaseMKL:
+class BaseMKL(WithCallbacks):
     """Base of the estimators; see `MKLClassifier` for the parameters.
 
     It stands before scikit-learn's mixin of the kind of estimator, whose `score` it prepares X and y for, and before `BaseEstimator`:
@@ -313,7 +313,7 @@ class BaseMKL:
     def _train(self, rows: dict, kernels: list[Kernel], heads: list[Head]) -> None:
         """Hand the problem to the engine and keep what it learned."""
         problem, working, gate_of_entry = self._describe(rows, kernels, heads)
-        trained = train(working, problem, heads, self.engine, self.ray_params, Progress() if self.verbose else None)
+        trained = run_of(self, working, problem, heads, Progress() if self.verbose else None)
         self._keep_run(trained)
         results = [stages[-1] for stages in trained.results]
         self._keep(results)
@@ -374,13 +374,13 @@ class BaseMKL:
         self.expansion_ = Expansion.of_training(self.kernels_, weights, self.dual_coef_, self.support_, rows, gates, gate_of_entry)
 
     def _warn_if_short(self, results: list) -> None:
-        if not self.converged_:
+        if not self.converged_ and not stop_was_asked(self):
             worst = max(result.certificate.gap for result in results)
             warnings.warn(
                 f"stopped after {self.n_iter_} rounds with a relative duality gap of {worst:.3g}, above tol={self.tol:g}; "
                 "the model is feasible and its gap is certified, but raise max_iter or tol",
                 ConvergenceWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
     # -- prediction ---------------------------------------------------------------------------------------------------
