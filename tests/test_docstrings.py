@@ -30,8 +30,6 @@ PENDING = {
     "raymkl.evaluate.StabilityDisplay",
     "raymkl.evaluate.drop_kernels",
     "raymkl.evaluate.holm",
-    "raymkl.norms.LpNorm",
-    "raymkl.norms.Norm",
     "raymkl.search.MKLSearchCV",
     "raymkl.search.trainable",
     "raymkl.search.tune",

@@ -139,7 +139,18 @@ class Norm:
         return self.weights(np.ones(n_kernels))
 
     def start_over(self, entries: np.ndarray) -> np.ndarray:
-        """Feasible weights (M,) to begin with where all kernels but those of a mask (M,) are left out."""
+        """Feasible weights to begin with where some kernels are left out.
+
+        Parameters
+        ----------
+        entries : ndarray of bool, shape (M,)
+            Kernels that take part.
+
+        Returns
+        -------
+        theta : ndarray of shape (M,)
+            Weights, zero for the others.
+        """
         return np.where(entries, self.start(len(entries)), 0.0)
 
     def dual(self, s: np.ndarray) -> float:
