@@ -50,7 +50,8 @@ sphinx_gallery_conf = {
     "gallery_dirs": "gallery",
     # Those that show something within seconds; the others are in the page of the studies.
     "filename_pattern": "/",
-    "ignore_pattern": r"^(?!.*/(quickstart|multiview_digits|mnist_ten_classes|localized|splice|tss|runtime|sparsity_toy)\.py$).*\.py$",
+    "ignore_pattern": r"^(?!(quickstart|multiview_digits|mnist_ten_classes|localized|splice|tss|runtime|sparsity_toy)\.py$)",
+    "write_computation_times": False,
     "nested_sections": False,
     "reset_argv": "gallery_runs.arguments",
     "image_scrapers": "gallery_runs.pictures",
