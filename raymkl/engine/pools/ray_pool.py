@@ -198,6 +198,7 @@ class RayPool:
             self._begin(s)
         for s in self._without_place(shards):
             self._begin(s, crowded=True)
+        self.waits_for = None
         self.load(shards)
 
     def _without_place(self, shards: list[int]) -> list[int]:
