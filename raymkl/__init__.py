@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` below is what 
     from . import plot as plot
     from . import search as search
     from . import serve as serve
+    from .data.multiview.container import Views as Views
     from .engine.params import RayParams as RayParams
     from .engine.session import Session as Session
     from .inspection.report.page import report as report
@@ -43,6 +44,7 @@ _HOMES = {
     "RayParams": "raymkl.engine.params",
     "Session": "raymkl.engine.session",
     "StochasticMKLClassifier": "raymkl.models.stochastic",
+    "Views": "raymkl.data.multiview.container",
     "load": "raymkl.io",
     "metrics": None,
     "report": "raymkl.inspection.report.page",
@@ -67,6 +69,7 @@ __all__ = [
     "RayParams",
     "Session",
     "StochasticMKLClassifier",
+    "Views",
     "baselines",
     "diagnostics",
     "kernels",

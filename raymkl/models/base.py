@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from ..data.views import is_sparse, view_of
+from ..data.views import is_sparse, is_views, view_of
 from ..engine import Head, Problem, RayParams
 from ..engine.placed import PlacedRows
 from ..engine.progress import Progress
@@ -176,6 +176,11 @@ class BaseMKL:
         if isinstance(self.kernels, str) and self.kernels == "precomputed":
             if self.normalize == "spherical":
                 raise ValueError(NO_SPHERICAL_MATRICES)
+            if is_views(X):
+                raise TypeError(
+                    'kernels="precomputed" takes one array (n, n, M), got a Views; '
+                    "name the matrix in it: kernels=[kernels.Precomputed(view=...)]"
+                )
             stack = reading.precomputed_stack(X, square=reset)
             if reset:
                 self.n_features_in_ = stack.shape[1]
@@ -183,21 +188,43 @@ class BaseMKL:
         X = reading.check_container(self, X, reset)
         reading.count_rows(X)
         kernels = self._check_kernels(X) if reset else self.kernels_
+        reading.check_complete(X, kernels)
         vectors = [kernel for kernel in kernels if not reading.is_matrix(kernel)]
         if isinstance(X, sources.SourceInput):
             spherical = self.normalize == "spherical"
             rows = sources.survey(X, vectors, diagonals=spherical, largest=not spherical and self.dtype == "auto")
         else:
-            rows = reading.rows_of(X, vectors)
+            rows = reading.rows_of(X, vectors, None if reset else self.expansion_.support_rows)
             if isinstance(X, sources.Batch):
                 sources.check_widths(rows, self.expansion_.support_rows)
-        rows = {**rows, **reading.matrices_of(X, kernels, square=reset)}
+        columns = self._matrix_columns(X, kernels, reset)
+        rows = {**rows, **reading.matrices_of(X, kernels, reset, columns)}
         lengths = {key: array.shape[0] for key, array in rows.items()}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"the views of X have different numbers of rows: {lengths}")
         if reset:
             self._warn_if_unscaled(rows, kernels)
         return X, rows, kernels
+
+    def _matrix_columns(self, X: Any, kernels: list[Kernel], reset: bool) -> dict[Any, reading.MatrixColumns]:
+        """By view key, the columns of ready-made matrices that stand for the support vectors.
+
+        When fitting, which numbers the training rows have in their matrices is remembered; rows of the same matrices are then predicted
+        by number. A model that was written to a file does not know them.
+        """
+        if reset:
+            vars(self).pop("_matrix_rows", None)
+            found = {key: (rows.identity, rows.numbers) for key, rows in reading.matrix_rows_of(X, kernels).items()}
+            if found:
+                self._matrix_rows = found
+            return {}
+        kept, expansion = getattr(self, "_matrix_rows", {}), self.expansion_
+        return {
+            key: reading.MatrixColumns(kept[key][0], kept[key][1][expansion.support], depth)
+            if key in kept
+            else reading.MatrixColumns(None, expansion.support, depth)
+            for key, depth in expansion.stack_depths.items()
+        }
 
     def _warn_if_unscaled(self, rows: dict, kernels: list[Kernel]) -> None:
         """Distances and inner products of columns on very different scales are those of the widest column alone."""
