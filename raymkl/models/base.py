@@ -22,7 +22,7 @@ from ..engine.run import train
 from ..engine.session import SessionRows, check_engine
 from ..kernels.base import Kernel, Scaled
 from ..kernels.defaults import SCALE_DEPENDENT, beyond_float32, default_bank, scales_apart
-from ..kernels.formulas import Linear, Precomputed
+from ..kernels.formulas import Absence, Linear, Precomputed
 from ..kernels.normalize import KINDS, TailSum
 from ..kernels.pairs.families import NO_GATE, cell_dtypes, group
 from ..kernels.pairs.statistics import InnerProduct, SquaredDistance
@@ -32,7 +32,7 @@ from .dataset_answers import datasets_too
 from .diagonals import largest_diagonal, spherical_gates
 from .expansion import Expansion
 from .missing.gating import Gating, clustered, gates_of_new, gating_of
-from .missing.presence import check_choice, presence_of
+from .missing.presence import Presence, RowsOfViews, check_choice, presence_of, refuse
 from .tails import check_prices, set_prices, set_tails
 
 SOLVERS = ("chunking", "wrapper")
@@ -184,12 +184,14 @@ class BaseMKL:
             stack = reading.precomputed_stack(X, square=reset)
             if reset:
                 self.n_features_in_ = stack.shape[1]
-            return stack, {None: stack}, [Precomputed(index=m) for m in range(stack.shape[2])] if reset else self.kernels_
+            kernels = [Precomputed(index=m) for m in range(stack.shape[2])] if reset else self.kernels_
+            return stack, *self._with_presence(stack, {None: stack}, kernels, reset)
         X = reading.check_container(self, X, reset)
         reading.count_rows(X)
         kernels = self._check_kernels(X) if reset else self.kernels_
-        reading.check_complete(X, kernels)
-        vectors = [kernel for kernel in kernels if not reading.is_matrix(kernel)]
+        if getattr(self, "missing", "error") == "error":
+            refuse(X, kernels, None if hasattr(self, "missing") else type(self).__name__)
+        vectors = [kernel for kernel in kernels if not reading.is_matrix(kernel) and not isinstance(kernel, Absence)]
         if isinstance(X, sources.SourceInput):
             spherical = self.normalize == "spherical"
             rows = sources.survey(X, vectors, diagonals=spherical, largest=not spherical and self.dtype == "auto")
@@ -204,7 +206,20 @@ class BaseMKL:
             raise ValueError(f"the views of X have different numbers of rows: {lengths}")
         if reset:
             self._warn_if_unscaled(rows, kernels)
-        return X, rows, kernels
+        return X, *self._with_presence(X, rows, kernels, reset)
+
+    def _with_presence(self, X: Any, rows: dict, kernels: list[Kernel], reset: bool) -> tuple[dict, list[Kernel]]:
+        """Rows that know which views they have, and the kernels with that of missing="neutral"; all as they came without `missing`."""
+        if not hasattr(self, "missing"):
+            return rows, kernels
+        n = next(iter(rows.values())).shape[0]
+        presence = Presence.of(X, kernels, n, None if reset else getattr(self, "view_names_", None))
+        if reset:
+            vars(self).pop("patterns_", None)
+            self.view_names_, self.present_ = presence.names, presence.there.mean(axis=0)
+            kernels = [*kernels, Absence(of=tuple(presence.names))] if self.missing == "neutral" else kernels
+        absences = {key: kernel.indicators(X) for kernel in kernels if isinstance(kernel, Absence) for key in kernel.views}
+        return RowsOfViews({**rows, **absences}, presence), kernels
 
     def _matrix_columns(self, X: Any, kernels: list[Kernel], reset: bool) -> dict[Any, reading.MatrixColumns]:
         """By view key, the columns of ready-made matrices that stand for the support vectors.
@@ -219,12 +234,12 @@ class BaseMKL:
                 self._matrix_rows = found
             return {}
         kept, expansion = getattr(self, "_matrix_rows", {}), self.expansion_
-        return {
-            key: reading.MatrixColumns(kept[key][0], kept[key][1][expansion.support], depth)
-            if key in kept
-            else reading.MatrixColumns(None, expansion.support, depth)
-            for key, depth in expansion.stack_depths.items()
-        }
+        found = {}
+        for key, depth in expansion.stack_depths.items():
+            identity, numbers = (kept[key][0], kept[key][1][expansion.support]) if key in kept else (None, expansion.support)
+            first = next((m for m, kernel in enumerate(kernels) if key in kernel.views), 0)
+            found[key] = reading.MatrixColumns(identity, numbers, depth, expansion.support, expansion.outside_gate(first))
+        return found
 
     def _warn_if_unscaled(self, rows: dict, kernels: list[Kernel]) -> None:
         """Distances and inner products of columns on very different scales are those of the widest column alone."""
@@ -332,7 +347,9 @@ class BaseMKL:
 
     def _start(self, n: int, n_kernels: int) -> tuple[np.ndarray, np.ndarray] | None:
         """Solution of the last fit, of one head, to continue from, if it fits."""
-        if not self.warm_start or not hasattr(self, "dual_coef_") or self.expansion_.n_train != n or np.shape(self.kernel_weights_) != (n_kernels,):
+        if not self.warm_start or not hasattr(self, "dual_coef_"):
+            return None
+        if self.expansion_.n_train != n or np.shape(self.kernel_weights_) != (n_kernels,):
             return None
         a = np.zeros(n)
         a[self.support_] = self.dual_coef_[0]

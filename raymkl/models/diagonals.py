@@ -42,14 +42,12 @@ def _has_length_one(kernel: Kernel) -> bool:
 
 def diagonals(kernels: Sequence[Kernel], rows: Mapping) -> list[np.ndarray]:
     """k(x, x), (n,), of every kernel from rows by view key; what kernels share is computed once."""
-    known = [sources.known_diagonal(kernel, rows) for kernel in kernels]
-    if kernels and all(diagonal is not None for diagonal in known):
-        return known
-    found: dict[int, np.ndarray] = {}
-    for family in group(kernels, join=True):
+    found = {m: sources.known_diagonal(kernel, rows) for m, kernel in enumerate(kernels)}
+    unknown = [m for m, diagonal in found.items() if diagonal is None]
+    for family in group([kernels[m] for m in unknown], join=True):
         t = family.statistic.diagonal(family.statistic.prepare(rows))
-        found.update({member: np.asarray(family.values(i, t), np.float64) for i, member in enumerate(family.members)})
-    return [found[member] for member in range(len(kernels))]
+        found.update({unknown[member]: np.asarray(family.values(i, t), np.float64) for i, member in enumerate(family.members)})
+    return [found[m] for m in range(len(kernels))]
 
 
 def row_gates(kernels: Sequence[Kernel], rows: Mapping) -> np.ndarray | None:

@@ -151,7 +151,7 @@ def rows_of(X: Any, kernels: list[Kernel], spare: Mapping | None = None) -> dict
 def _rows_of_views(X: Any, kernels: list[Kernel], spare: Mapping) -> dict:
     bare = [key for key in dict.fromkeys(key for kernel in kernels for key in kernel.views) if not X.has(view_of(key)).any()]
     for key in bare:
-        if key not in spare or spare[key].shape[0] == 0:
+        if key not in spare:
             raise ValueError(f"no row of X has {_where(key)}, which {next(k for k in kernels if key in k.views)!r} reads")
     rows = rows_of(X.readable(), [kernel for kernel in kernels if not set(bare) & set(kernel.views)])
     for kernel in kernels:
@@ -160,7 +160,15 @@ def _rows_of_views(X: Any, kernels: list[Kernel], spare: Mapping) -> dict:
         for key in others:  # read beside a view that nobody has
             view = X.readable()
             rows[key] = select_strings(view, view_of(key), kernel) if key in strings else _numeric(select(view, view_of(key)), key, view)
-    return {**rows, **{key: spare[key][np.zeros(len(X), int)] for key in bare}}
+    return {**rows, **{key: _copies(spare[key], len(X)) for key in bare}}
+
+
+def _copies(rows: Any, n: int) -> Any:
+    """n copies of the first of some rows; zeros where there are none."""
+    if rows.shape[0]:
+        return rows[np.zeros(n, int)]
+    empty = sp.csr_matrix if sp.issparse(rows) else np.zeros
+    return empty((n, *rows.shape[1:]), dtype=rows.dtype)
 
 
 def _where(key: Any) -> str:
@@ -331,7 +339,7 @@ def _stacks_of_views(X: Any, kernels: list[Kernel], square: bool, columns: Mappi
         elif not square and key in columns and columns[key].identity == rows.identity:
             stacks[key] = precomputed_stack(rows.columns(columns[key].numbers), square)
         else:
-            given = rows.given()
+            given = rows.given() if square or key not in columns else columns[key].readable(rows.given())
             stacks[key] = StoreRows(given) if square and isinstance(given, KernelStore) else precomputed_stack(given, square)
     for key in columns:
         if key not in stacks and not is_store(key) and not X.has(view_of(key)).any():
@@ -343,11 +351,27 @@ class MatrixColumns(NamedTuple):
     """Columns of a ready-made matrix that stand for S support vectors.
 
     identity : of the matrix they were rows of (see `MatrixRows`), None if it is not known. numbers : (S,) there. depth : matrices in it.
+    support : (S,) their numbers among the training rows. unread : (S,) bool, those that lack the view, whose columns may hold anything.
     """
 
     identity: str | None
     numbers: np.ndarray
     depth: int
+    support: np.ndarray
+    unread: np.ndarray
+
+    def readable(self, stack: Any) -> Any:
+        """What new examples bring, (n, n_train or S, M), with zeros in the columns that are not to be read, of those S alone."""
+        if not self.unread.any():
+            return stack
+        stack = np.asarray(unmasked(stack))
+        if stack.ndim not in (2, 3) or stack.shape[1] < len(self.support):
+            return stack  # an error that others explain
+        if stack.shape[1] > self.support.max():
+            stack = stack[:, self.support]
+        stack = np.array(stack[:, : len(self.support)], stack.dtype if stack.dtype.kind == "f" else np.float64)
+        stack[:, self.unread] = 0.0
+        return stack
 
 
 def matrices_of(X: Any, kernels: list[Kernel], square: bool, columns: Mapping[Any, MatrixColumns] | None = None) -> dict:
@@ -368,7 +392,8 @@ def matrices_of(X: Any, kernels: list[Kernel], square: bool, columns: Mapping[An
                     + ("write a kernel store (raymkl.kernels.write_store)" if square else "predict from a dict of arrays in memory")
                 )
             else:
-                stacks[key] = precomputed_stack(X if key is None and not is_dict(X) else select(X, view_of(key)), square)
+                given = X if key is None and not is_dict(X) else select(X, view_of(key))
+                stacks[key] = precomputed_stack(columns[key].readable(given) if columns and key in columns else given, square)
     for kernel in kernels:
         if isinstance(kernel, Precomputed) and kernel.index >= stacks[kernel.statistic().view].shape[2]:
             depth = stacks[kernel.statistic().view].shape[2]

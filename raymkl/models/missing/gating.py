@@ -41,26 +41,36 @@ class Gating:
 
 def gating_of(kernels: Sequence[Kernel], rows: dict, presence: Presence | None, spherical: bool, scaled: bool) -> Gating:
     """Gates of training rows by view key, one round over the kernels. presence : None where all rows have all views."""
-    n = next(iter(rows.values())).shape[0]
+    presence = None if presence is None or presence.complete else presence
     own_lengths = lengths(kernels, rows) if spherical else [None] * len(kernels)
-    stretch = presence.stretch if presence is not None and scaled else None
+    of_views: dict[tuple, tuple] = {}
     columns: dict[tuple, int] = {}
     gates, present, of_entry = [], [], []
     for m, (kernel, length) in enumerate(zip(kernels, own_lengths, strict=True)):
         views = () if presence is None else tuple(sorted(names_read(kernel, presence.names)))
-        has = np.ones(n, bool) if presence is None else presence.has(views)
-        gate = has.astype(np.float64) if stretch is None or not views else has * stretch
-        if length is None and np.all(gate == 1.0):
+        if views not in of_views:
+            of_views[views] = _of_views(views, presence, scaled)
+        gate, has = of_views[views]
+        if gate is None and length is None:
             of_entry.append(NO_GATE)
             continue
         # A factor 1 / sqrt(k(x, x)) is a kernel's own; all others are those of its views.
         key = (views, None if length is None else m)
         if key not in columns:
             columns[key] = len(gates)
-            gates.append(gate if length is None else gate * length)
-            present.append(None if has.all() else has)
+            gates.append(length if gate is None else gate if length is None else gate * length)
+            present.append(has)
         of_entry.append(columns[key])
     return Gating(np.stack(gates, axis=1) if gates else None, of_entry, tuple(present))
+
+
+def _of_views(views: Sequence[str], presence: Presence | None, scaled: bool) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """(n,) gate of kernels that read these views, None if it is one for all rows, and the rows (n,) that have them, None for all."""
+    if presence is None or not views:
+        return None, None
+    has = presence.has(views)
+    gate = has * (presence.stretch if scaled else 1.0)
+    return None if np.all(gate == 1.0) else gate, None if has.all() else has
 
 
 def clustered(gating: Gating, membership: np.ndarray) -> Gating:

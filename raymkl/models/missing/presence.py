@@ -75,7 +75,9 @@ class Presence:
             )
         nobody = [name for name, rows in zip(self.names, (self.there & used[:, None]).any(axis=0), strict=True) if not rows]
         if nobody:
-            raise ValueError(f"view {nobody[0]!r} is absent in all training rows, so that nothing can be learned about it; leave out its kernels")
+            raise ValueError(
+                f"view {nobody[0]!r} is absent in all training rows, so that nothing can be learned about it; leave out its kernels"
+            )
 
 
 class RowsOfViews(dict):
@@ -120,7 +122,11 @@ def refuse(X: Any, kernels: Sequence[Kernel], who: str | None) -> None:
     if not absent:
         return
     told = ", ".join(f"{name!r} in {count}" for name, count in absent.items())
-    hint = f"{who} takes rows that have all views" if who else (
-        f'missing="error" takes rows that have all views; missing may also be {", ".join(map(repr, CHOICES[1:-1]))} or {CHOICES[-1]!r}'
+    hint = (
+        f"{who} takes rows that have all views"
+        if who
+        else (
+            f'missing="error" takes rows that have all views; missing may also be {", ".join(map(repr, CHOICES[1:-1]))} or {CHOICES[-1]!r}'
+        )
     )
     raise ValueError(f"X has {len(X)} rows, some of which lack views that the kernels read: {told} are absent; {hint}")
