@@ -197,7 +197,8 @@ class Expansion:
                     for position, e in enumerate(entries):
                         gate = self.gate_of_entry[e]
                         row_gate = 1.0 if gate == NO_GATE else gates[part, gate][:, None]
-                        add(part, e, sums[:, position] * row_gate * self.weights[:, e])
+                        # What lies outside a gate is 0, not -0.
+                        add(part, e, sums[:, position] * row_gate * self.weights[:, e] + 0.0)
 
         _in_blocks(block, _n_rows(rows), self._block_rows(families))
 
@@ -232,6 +233,10 @@ class Expansion:
         """(H, S) coefficients of an entry times the gates of the support vectors."""
         own = self.coefficients if self.entry_factors is None else self.coefficients * self.entry_factors[:, e]
         return own * self._support_gate(self.gate_of_entry[e])
+
+    def outside_gate(self, e: int) -> np.ndarray:
+        """(S,) bool, support vectors that have no part in an entry: nothing of theirs is read for it."""
+        return np.broadcast_to(np.equal(self._support_gate(self.gate_of_entry[e]), 0.0), len(self.support))
 
     def _support_gate(self, gate: int) -> Any:
         return 1.0 if gate == NO_GATE else self.support_gates[:, gate]

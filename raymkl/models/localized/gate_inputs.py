@@ -13,6 +13,7 @@ from typing import Any
 from ...data.views import view_of
 from ...kernels.base import Kernel
 from .. import reading
+from ..missing.presence import refuse
 
 
 def check_choice(kernel: Any, optional: bool) -> None:
@@ -35,14 +36,14 @@ def check_number(kernel: Any, n_kernels: int) -> None:
 
 
 def rows_for(
-    source: Kernel, what: str, X: Any, rows: dict, kernels: list[Kernel], columns: Mapping[str, reading.MatrixColumns] | None
+    source: Kernel, what: str, X: Any, rows: dict, kernels: list[Kernel], columns: Mapping[Any, reading.MatrixColumns] | None
 ) -> dict:
     """The rows by view key together with those that `source` reads.
 
     source : the kernel that reads them. what : the argument it comes from, for errors. X : container. rows, kernels : what is read
     already, and by which kernels. columns : of ready-made matrices that stand for the training rows; None for training rows themselves.
     """
-    reading.check_complete(X, [source])
+    refuse(X, [source], what)
     if reading.is_matrix(source):
         found = reading.matrices_of(X, [source], columns is None, columns)
     else:

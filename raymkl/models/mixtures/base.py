@@ -23,6 +23,7 @@ from ...kernels.formulas import Linear
 from ...optim.mixture.posterior import Posterior, expected_weights, predictive, shares_of
 from .. import reading, sources
 from ..base import _number
+from ..missing.presence import refuse
 
 INFERENCES = ("variational", "gibbs")
 PRIOR_PARTS = ("mean", "mean_precision", "degrees_of_freedom", "scatter", "spread")
@@ -116,7 +117,7 @@ class BaseMixture:
             )
         container = reading.check_container(self, X, reset)
         reading.count_rows(container)
-        reading.check_complete(container, [Linear()])
+        refuse(container, [Linear()], type(self).__name__)
         rows = reading.rows_of(container, [Linear()])
         if is_sparse(rows[None]):
             raise TypeError(f"X is a sparse matrix; {type(self).__name__} takes dense numbers only (X.toarray())")
