@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` below is what 
     from .models.one_class import MKLOneClass as MKLOneClass
     from .models.regressor import MKLRegressor as MKLRegressor
     from .models.stochastic import StochasticMKLClassifier as StochasticMKLClassifier
+    from .models.views.per_view import PerView as PerView
 
 __version__ = "0.1.0"
 
@@ -41,6 +42,7 @@ _HOMES = {
     "MKLOneClass": "raymkl.models.one_class",
     "MKLRegressor": "raymkl.models.regressor",
     "MKLClassifier": "raymkl.models.classifier",
+    "PerView": "raymkl.models.views.per_view",
     "RayParams": "raymkl.engine.params",
     "Session": "raymkl.engine.session",
     "StochasticMKLClassifier": "raymkl.models.stochastic",
@@ -66,6 +68,7 @@ __all__ = [
     "MKLClassifier",
     "MKLOneClass",
     "MKLRegressor",
+    "PerView",
     "RayParams",
     "Session",
     "StochasticMKLClassifier",

@@ -59,6 +59,8 @@ PARTS = {
 }
 # Parts that older files lack.
 LATER_PARTS = frozenset({"stack_depths", "entry_factors"})
+# Attributes that are written in another way, or that a file does not hold: which rows of which matrix in memory were those of training.
+ELSEWHERE = ("expansion_", "_training_columns")
 # Attributes that had another name when a file was written.
 RENAMED = {"_engine_used": "engine_used_"}
 # Models that are no expansions over kernels.
@@ -197,7 +199,7 @@ def save(model: Any, path: Any) -> None:
     preparation, model = (model.preparation, model.model) if isinstance(model, TableModel) else (None, model)
     check_is_fitted(model)
     write = _Writer()
-    values = {name: value for name, value in vars(model).items() if name not in model.get_params(deep=False) and name != "expansion_"}
+    values = {name: value for name, value in vars(model).items() if name not in model.get_params(deep=False) and name not in ELSEWHERE}
     if hasattr(model, "expansion_"):
         values.update({name: getattr(model.expansion_, part) for name, part in PARTS.items() if name not in values})
         if values["_entry_factors"] is None:

@@ -78,6 +78,15 @@ def is_series(X: Any) -> bool:
     return hasattr(X, "iloc") and hasattr(X, "dtype") and not hasattr(X, "columns")
 
 
+def is_other_series(X: Any) -> bool:
+    """Whether X is one column of another library of frames, such as polars."""
+    if not hasattr(X, "dtype") or not hasattr(X, "to_list") or is_series(X):
+        return False
+    import narwhals as nw
+
+    return nw.dependencies.is_into_series(X)
+
+
 def is_views(X: Any) -> bool:
     """Whether X is a `Views` (see `data.multiview`), the container of named views that rows may lack."""
     return getattr(type(X), "holds_named_views", False)
@@ -140,7 +149,7 @@ def select(X: Any, view: Any = None) -> Any:
     if is_table(X):
         return _from_table(X, view)
     if is_other_frame(X):
-        return _from_table(arrow_of(X), _frame_names(X.columns, view))
+        return _from_other_frame(X, view)
     if is_frame(X):
         return _from_frame(X, view)
     array = X.tocsr() if is_sparse(X) else np.asarray(unmasked(X))
@@ -165,7 +174,7 @@ def column_label(X: Any, view: Any, column: int) -> str:
     if is_views(X):
         X = X.readable()
     if is_other_frame(X):
-        return column_label(arrow_of(X), _frame_names(X.columns, view), column)
+        return column_label(arrow_of(X), _frame_names(list(X.columns), view), column)
     if is_dict(X):
         if view is None or _known(view, X):
             return column_label(next(iter(X.values())) if view is None else X[view], None, column)
@@ -238,6 +247,21 @@ def _from_frame(X: Any, view: Any) -> np.ndarray:
     if len(names) == 1 and parts.iloc[:, 0].dtype == object and len(parts) and np.ndim(parts.iloc[0, 0]) == 1:
         return np.stack(parts.iloc[:, 0].to_list())  # a column of vectors
     return _two_dimensional(parts.to_numpy())
+
+
+def _from_other_frame(X: Any, view: Any) -> np.ndarray:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    names = _frame_names(list(X.columns), view)
+    table = arrow_of(X).select(names)
+    for position, name in enumerate(names):
+        column = table.column(position)
+        if (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)) and len(column) and not column.null_count:
+            lengths = pc.min_max(pc.list_value_length(column)).as_py()
+            if lengths["min"] == lengths["max"] > 0:  # a column of vectors, as pandas has it
+                table = table.set_column(position, name, column.cast(pa.list_(column.type.value_type, lengths["min"])))
+    return _from_table(table, names)
 
 
 def _table_names(X: Any, view: Any) -> list[str]:

@@ -14,7 +14,8 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from ..data.views import is_sparse, is_views, view_of
+from ..data.store import is_store
+from ..data.views import is_sparse, is_views, view_name, view_of
 from ..engine import Head, Problem, RayParams
 from ..engine.placed import PlacedRows
 from ..engine.progress import Progress
@@ -66,6 +67,8 @@ class BaseMKL:
 
     # Whether a search may state folds as heads over one set of blocks, by `_fold`; not so where more than weights is learned from rows.
     _can_fold = False
+    # Whether new examples bring columns of all training rows of a ready-made matrix, not only those of support vectors.
+    _needs_all_columns = False
     # Parameters that a search may change without new kernel blocks.
     _head_params: frozenset[str] = frozenset()
 
@@ -136,7 +139,7 @@ class BaseMKL:
         if isinstance(kernels, str):
             raise ValueError(f'kernels must be a list of kernels or "precomputed", got {kernels!r}')
         if kernels is None:
-            some = sources.sample(X) if isinstance(X, sources.SourceInput) else X
+            some = sources.sample(X) if isinstance(X, sources.SourceInput) else X[X.has()] if is_views(X) else X
             return default_bank(reading.rows_of(some, [Linear()])[None])
         if isinstance(kernels, Kernel):
             kernels = [kernels]
@@ -199,12 +202,17 @@ class BaseMKL:
             rows = reading.rows_of(X, vectors, None if reset else self.expansion_.support_rows)
             if isinstance(X, sources.Batch):
                 sources.check_widths(rows, self.expansion_.support_rows)
-        columns = self._matrix_columns(X, kernels, reset)
-        rows = {**rows, **reading.matrices_of(X, kernels, reset, columns)}
+        found = (
+            reading.matrices_of(X, kernels, square=True)
+            if reset
+            else reading.matrices_of(X, kernels, False, self._matrix_columns(X), self.expansion_.cleared)
+        )
+        rows = {**rows, **found}
         lengths = {key: array.shape[0] for key, array in rows.items()}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"the views of X have different numbers of rows: {lengths}")
         if reset:
+            self._training_columns = reading.matrix_columns_of(X)
             self._warn_if_unscaled(rows, kernels)
         return X, *self._with_presence(X, rows, kernels, reset)
 
@@ -221,25 +229,23 @@ class BaseMKL:
         absences = {key: kernel.indicators(X) for kernel in kernels if isinstance(kernel, Absence) for key in kernel.views}
         return RowsOfViews({**rows, **absences}, presence), kernels
 
-    def _matrix_columns(self, X: Any, kernels: list[Kernel], reset: bool) -> dict[Any, reading.MatrixColumns]:
-        """By view key, the columns of ready-made matrices that stand for the support vectors.
+    def _matrix_columns(self, X: Any) -> dict[str, reading.MatrixColumns]:
+        """By name of the view, the columns of ready-made matrices that stand for the support vectors (or all training rows).
 
-        When fitting, which numbers the training rows have in their matrices is remembered; rows of the same matrices are then predicted
-        by number. A model that was written to a file does not know them.
+        Rows of the matrices that the model was fitted to are found by number; a model out of a file does not know them.
         """
-        if reset:
-            vars(self).pop("_matrix_rows", None)
-            found = {key: (rows.identity, rows.numbers) for key, rows in reading.matrix_rows_of(X, kernels).items()}
-            if found:
-                self._matrix_rows = found
+        if not is_views(X):
             return {}
-        kept, expansion = getattr(self, "_matrix_rows", {}), self.expansion_
-        found = {}
-        for key, depth in expansion.stack_depths.items():
-            identity, numbers = (kept[key][0], kept[key][1][expansion.support]) if key in kept else (None, expansion.support)
-            first = next((m for m, kernel in enumerate(kernels) if key in kernel.views), 0)
-            found[key] = reading.MatrixColumns(identity, numbers, depth, expansion.support, expansion.outside_gate(first))
-        return found
+        expansion = self.expansion_
+        chosen = np.arange(expansion.n_train) if self._needs_all_columns else expansion.support
+        views = dict.fromkeys(X.names)
+        known = {
+            view_name(views, view_of(key)): reading.MatrixColumns(None, chosen, depth)
+            for key, depth in expansion.stack_depths.items()
+            if not is_store(key)
+        }
+        fitted = getattr(self, "_training_columns", {})
+        return known | {name: columns._replace(numbers=columns.numbers[chosen]) for name, columns in fitted.items()}
 
     def _warn_if_unscaled(self, rows: dict, kernels: list[Kernel]) -> None:
         """Distances and inner products of columns on very different scales are those of the widest column alone."""

@@ -11,9 +11,9 @@ import scipy.sparse as sp
 from sklearn.utils.validation import validate_data
 
 from ..data.multiview.matrix_rows import MatrixRows
-from ..data.store import KernelStore, StoreRows, is_store
+from ..data.store import KernelStore, PartOfStore, StoreRows, is_store
 from ..data.strings import looks_like_strings, select_strings
-from ..data.views import column_label, is_dict, is_frame, is_table, is_views, n_rows, select, unmasked, view_name, view_of
+from ..data.views import column_label, is_dict, is_frame, is_other_frame, is_table, is_views, n_rows, select, unmasked, view_name, view_of
 from ..engine.resources import free_memory, usable_cpus
 from ..kernels.base import Kernel, check_non_negative
 from ..kernels.defaults import check_squares
@@ -49,7 +49,7 @@ def check_container(estimator: Any, X: Any, reset: bool) -> Any:
             vars(estimator).pop("feature_names_in_", None)
             estimator.n_features_in_ = _width(X)
         return X
-    if is_frame(X):
+    if is_frame(X) or is_other_frame(X):
         from sklearn.utils.validation import _check_feature_names, _check_n_features
 
         _check_feature_names(estimator, X, reset=reset)
@@ -111,6 +111,8 @@ def check_complete(X: Any, kernels: list[Kernel]) -> None:
     if not is_views(X) or X.is_complete:
         return
     for key in dict.fromkeys(key for kernel in kernels for key in kernel.views):
+        if is_store(key) and key not in X:
+            continue  # a kernel store that is read beside X
         absent = np.flatnonzero(~X.has(view_of(key)))
         if len(absent):
             raise ValueError(f"{len(absent)} of {len(X)} rows of X lack {_where(key)}, the first of them row {absent[0]}")
@@ -313,74 +315,85 @@ def _name_excess(stack: np.ndarray, m: int, diagonal: np.ndarray, largest: np.nd
     )
 
 
-def matrix_rows_of(X: Any, kernels: list[Kernel]) -> dict[Any, MatrixRows]:
-    """Rows of a `Views` that know their columns, by the view keys of the Precomputed kernels that read them."""
-    if not is_views(X) or not X.matrices:
-        return {}
-    views, found = X.readable(), {}
-    for key in dict.fromkeys(kernel.statistic().view for kernel in kernels if isinstance(kernel, Precomputed)):
-        if is_store(key):
-            continue
-        view = views.get(view_name(dict.fromkeys(X.names), view_of(key)))
-        if isinstance(view, MatrixRows):
-            found[key] = view
-    return found
-
-
-def _stacks_of_views(X: Any, kernels: list[Kernel], square: bool, columns: Mapping[Any, MatrixColumns]) -> dict:
-    stacks: dict[Any, Any] = {}
-    for key, rows in matrix_rows_of(X, kernels).items():
-        if square and not rows.is_whole:
-            if not rows.of_square:
-                raise ValueError(
-                    f"{_where(key)} is a matrix of shape {rows.shape}, whose columns are not its rows; fit takes (n, n) or (n, n, M)"
-                )
-            stacks[key] = precomputed_stack(rows.columns(rows.numbers), square)
-        elif not square and key in columns and columns[key].identity == rows.identity:
-            stacks[key] = precomputed_stack(rows.columns(columns[key].numbers), square)
-        else:
-            given = rows.given() if square or key not in columns else columns[key].readable(rows.given())
-            stacks[key] = StoreRows(given) if square and isinstance(given, KernelStore) else precomputed_stack(given, square)
-    for key in columns:
-        if key not in stacks and not is_store(key) and not X.has(view_of(key)).any():
-            stacks[key] = np.zeros((len(X), len(columns[key].numbers), columns[key].depth))
-    return stacks
-
-
 class MatrixColumns(NamedTuple):
-    """Columns of a ready-made matrix that stand for S support vectors.
+    """Columns of a ready-made matrix that stand for rows that a model was fitted to.
 
-    identity : of the matrix they were rows of (see `MatrixRows`), None if it is not known. numbers : (S,) there. depth : matrices in it.
-    support : (S,) their numbers among the training rows. unread : (S,) bool, those that lack the view, whose columns may hold anything.
+    identity : of the matrix they were rows of (see `MatrixRows`), None if it is not known. numbers : (S,) of the rows in it.
+    depth : matrices in the stack.
     """
 
     identity: str | None
     numbers: np.ndarray
     depth: int
-    support: np.ndarray
-    unread: np.ndarray
-
-    def readable(self, stack: Any) -> Any:
-        """What new examples bring, (n, n_train or S, M), with zeros in the columns that are not to be read, of those S alone."""
-        if not self.unread.any():
-            return stack
-        stack = np.asarray(unmasked(stack))
-        if stack.ndim not in (2, 3) or stack.shape[1] < len(self.support):
-            return stack  # an error that others explain
-        if stack.shape[1] > self.support.max():
-            stack = stack[:, self.support]
-        stack = np.array(stack[:, : len(self.support)], stack.dtype if stack.dtype.kind == "f" else np.float64)
-        stack[:, self.unread] = 0.0
-        return stack
 
 
-def matrices_of(X: Any, kernels: list[Kernel], square: bool, columns: Mapping[Any, MatrixColumns] | None = None) -> dict:
+def matrix_columns_of(X: Any) -> dict[str, MatrixColumns]:
+    """The columns that stand for the rows of a `Views`, of all its ready-made matrices by name."""
+    if not is_views(X) or not X.matrices:
+        return {}
+    rows = {name: view for name, view in X.readable().items() if isinstance(view, MatrixRows)}
+    return {name: MatrixColumns(part.identity, part.numbers, (*part.shape, 1)[2]) for name, part in rows.items()}
+
+
+def _stacks_of_views(X: Any, kernels: list[Kernel], square: bool, columns: Mapping[str, MatrixColumns], cleared: Callable) -> dict:
+    stacks: dict[Any, Any] = {}
+    views = X.readable()
+    for key in dict.fromkeys(kernel.statistic().view for kernel in kernels if isinstance(kernel, Precomputed)):
+        if is_store(key):
+            continue
+        name = view_name(dict.fromkeys(X.names), view_of(key))
+        rows, known = views.get(name), columns.get(name)
+        if rows is None and not square and known is not None:
+            stacks[key] = np.zeros((len(X), len(known.numbers), known.depth))
+        elif rows is None:
+            raise ValueError(f"no row of X has {_where(key)}")
+        elif not isinstance(rows, MatrixRows):
+            stacks[key] = precomputed_stack(cleared(key, select(rows)), square)
+        elif square and not rows.is_whole:
+            if not rows.of_square:
+                raise ValueError(
+                    f"{_where(key)} is a matrix of shape {rows.shape}, whose columns are not its rows; fit takes (n, n) or (n, n, M)"
+                )
+            stacks[key] = _square_part(rows, key)
+        elif not square and known is not None and known.identity == rows.identity:
+            stacks[key] = precomputed_stack(rows.columns(known.numbers), square)
+        else:
+            given = cleared(key, rows.given())
+            stacks[key] = StoreRows(given) if square and isinstance(given, KernelStore) else precomputed_stack(given, square)
+    return stacks
+
+
+def _square_part(rows: MatrixRows, key: Any) -> np.ndarray | StoreRows:
+    """The entries (n, n, M) between some rows of a matrix; those of a kernel store stay there."""
+    if isinstance(rows.source, KernelStore):
+        return StoreRows(PartOfStore(rows.source, rows.numbers))
+    size = len(rows) ** 2 * int(np.prod(rows.shape[2:])) * rows.dtype.itemsize
+    if size > free_memory():
+        raise ValueError(
+            f"the entries between the {len(rows)} rows of {_where(key)} take {size / 2**20:,.0f} MiB, more than there is memory; "
+            "write a kernel store (raymkl.kernels.write_store), of which nothing stays in memory"
+        )
+    return precomputed_stack(rows.columns(rows.numbers), square=True)
+
+
+def _as_it_came(key: Any, stack: Any) -> Any:
+    return stack
+
+
+def matrices_of(
+    X: Any,
+    kernels: list[Kernel],
+    square: bool,
+    columns: Mapping[str, MatrixColumns] | None = None,
+    cleared: Callable[[Any, Any], Any] = _as_it_came,
+) -> dict:
     """Stacks of the views that Precomputed kernels read, (rows, columns, M) each.
 
-    columns : by view key, those of the support vectors of a fitted model: they are taken of rows of the matrix that it was fitted to.
-    Other rows bring theirs, and where no row has the view there are zeros.
+    columns : those that stand for the rows of a fitted model, by the name of the view: they are taken of rows of the
+    matrix that it was fitted to. Other rows bring theirs, and where no row has the view there are zeros. cleared : what is made of a
+    stack that was brought, by view key, before it is looked at.
     """
-    stacks = _stacks_of_views(X, kernels, square, columns or {}) if is_views(X) else {}
+    stacks = _stacks_of_views(X, kernels, square, columns or {}, cleared) if is_views(X) else {}
     for kernel in kernels:
         if isinstance(kernel, Precomputed) and kernel.statistic().view not in stacks:
             key = kernel.statistic().view
@@ -393,7 +406,7 @@ def matrices_of(X: Any, kernels: list[Kernel], square: bool, columns: Mapping[An
                 )
             else:
                 given = X if key is None and not is_dict(X) else select(X, view_of(key))
-                stacks[key] = precomputed_stack(columns[key].readable(given) if columns and key in columns else given, square)
+                stacks[key] = precomputed_stack(cleared(key, given), square)
     for kernel in kernels:
         if isinstance(kernel, Precomputed) and kernel.index >= stacks[kernel.statistic().view].shape[2]:
             depth = stacks[kernel.statistic().view].shape[2]

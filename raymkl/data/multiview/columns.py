@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..views import arrow_of, is_frame, is_other_frame, is_series, is_sparse, is_table, n_rows, subset, unmasked
+from .gappy_rows import NOWHERE, GappyRows, gappy
 from .matrix_rows import MatrixRows
 
 # Sparse formats whose rows can be taken, and the arrays they consist of; other formats become CSR.
@@ -22,7 +23,7 @@ LOOKED_AT = 2**24
 
 def held(view: Any, name: str) -> Any:
     """A view as a container keeps it: nothing is copied that its owner could not change without our noticing it in time."""
-    if isinstance(view, MatrixRows):
+    if isinstance(view, MatrixRows | GappyRows):
         return view
     if is_sparse(view):
         return _frozen_sparse(view if view.format in SPARSE_PARTS else view.tocsr())
@@ -50,6 +51,8 @@ def given(view: Any) -> Any:
     """A held view as its user gets it: what is done to it does not come back."""
     if isinstance(view, MatrixRows):
         return view.given()
+    if isinstance(view, GappyRows):
+        return held(view.given(), "")
     if isinstance(view, list):
         return list(view)
     return held(view, "")
@@ -57,8 +60,8 @@ def given(view: Any) -> Any:
 
 def rows_at(view: Any, index: np.ndarray) -> Any:
     """Rows index (k,) of a held view, in a container of the same kind."""
-    if isinstance(view, MatrixRows):
-        return view[index]
+    if isinstance(view, MatrixRows | GappyRows):
+        return held(view[index], "")
     if isinstance(view, np.ndarray):
         return _frozen(view[as_slice(index)])
     if is_sparse(view):
@@ -80,6 +83,11 @@ def stacked(views: Sequence[Any], name: str) -> Any:
     first = views[0]
     if isinstance(first, MatrixRows):
         return MatrixRows.stacked(list(views), name)
+    if any(isinstance(view, GappyRows) for view in views):
+        parts = list(map(gappy, views))
+        ends = np.cumsum([0, *(n_rows(part.table) for part in parts)])
+        at = [np.where(part.at == NOWHERE, NOWHERE, part.at + start) for part, start in zip(parts, ends, strict=False)]
+        return GappyRows(stacked([part.table for part in parts], name), np.concatenate(at))
     if isinstance(first, list):
         return [value for view in views for value in view]
     widths = list(dict.fromkeys(_names_or_shape(view) for view in views))
@@ -99,7 +107,10 @@ def stacked(views: Sequence[Any], name: str) -> Any:
         return _stacked_arrow(views)
     import narwhals as nw
 
-    return nw.concat([nw.from_native(view, allow_series=True) for view in views]).to_native()
+    parts = [nw.from_native(view, eager_only=True, allow_series=True) for view in views]
+    if is_other_frame(first):
+        return nw.concat(parts).to_native()
+    return nw.concat([part.alias("column").to_frame() for part in parts]).get_column("column").alias(parts[0].name).to_native()
 
 
 def _stacked_arrow(views: Sequence[Any]) -> Any:
@@ -114,6 +125,8 @@ def kind_of(view: Any) -> str:
     """What a view is held in, in a word or two."""
     if isinstance(view, MatrixRows):
         return "matrix"
+    if isinstance(view, GappyRows):
+        return kind_of(view.table)
     if is_sparse(view):
         return f"sparse {view.format}"
     if isinstance(view, np.ndarray):
@@ -142,6 +155,8 @@ def holds_nothing(view: Any) -> np.ndarray:
         step = max(1, LOOKED_AT // max(1, 8 * int(np.prod(view.shape[1:]))))
         parts = [_nothing_in(np.asarray(view[start : start + step])) for start in range(0, len(view), step)]
         return np.concatenate(parts) if parts else np.zeros(0, bool)
+    if isinstance(view, GappyRows):
+        view = view.given()
     if is_sparse(view):
         rows = view.tocsr()
         bad = np.isnan(rows.data) if rows.dtype.kind in "fc" else np.zeros(rows.nnz, bool)

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..views import is_dict, n_rows, view_name
+from .align import aligned
 from .columns import described, given, held, rows_at, stacked
+from .gappy_rows import NOWHERE, GappyRows
 from .matrix_rows import MatrixRows
 from .presence import presence_of
 
@@ -204,6 +206,34 @@ class Views:
             indices = [index.astype(object) for index in indices]  # numbers stay numbers beside texts
         return Views._of(views, present, np.concatenate(indices))
 
+    @staticmethod
+    def align(tables: Mapping[str, Any], on: str | Sequence[str] | None = None, how: str = "outer") -> Views:
+        """Tables joined by key: every key is a row, every table a view, and a row whose key a table does not have lacks that view.
+
+        Parameters
+        ----------
+        tables : dict from names to tables of pandas, polars or Arrow, which may be of different kinds and in different orders.
+        on : name of the key column, or names of several that are the key together; None takes the index of pandas. Keys leave the views and
+            become `index`. A key that is in one table twice is an error.
+        how : "outer" has a row for every key, in order of first appearance; "inner" for keys of all tables, in the order of the first.
+
+        Returns
+        -------
+        views : Views. Columns keep their types; absent rows look like missing entries.
+
+        Examples
+        --------
+        >>> import pandas as pd, pyarrow as pa
+        >>> from raymkl import Views
+        >>> rna = pd.DataFrame({"patient": ["a", "b"], "gene": [0.1, 0.2]})
+        >>> ct = pa.table({"patient": ["c", "b"], "volume": [3, 4]})
+        >>> V = Views.align({"rna": rna, "ct": ct}, on="patient")
+        >>> V.index.tolist(), V.present.tolist()
+        (['a', 'b', 'c'], [[True, False], [True, True], [False, True]])
+        """
+        views, present, keys = aligned(tables, on, how)
+        return Views(views, present=present, index=keys)
+
     # -- for those who read rows ----------------------------------------------------------------------------------------
 
     @property
@@ -214,6 +244,26 @@ class Views:
     def has(self, view: Any = None) -> np.ndarray:
         """(n,) bool, read-only: which rows have what a kernel with this `view` reads (a name, or a name and some of its columns)."""
         return self._present[:, self.names.index(view_name(self._views, view))]
+
+    def rows_with(self, name: str) -> Any:
+        """The view `name` of those rows alone that have it, in its own container."""
+        return given(rows_at(self._views[name], np.flatnonzero(self.has(name))))
+
+    def with_views(self, names: Sequence[str], replaced: Mapping[str, Any]) -> Views:
+        """The same rows with the views `names`.
+
+        replaced : what came of `rows_with` of some of them, row for row; where no row has the view, any row of its kind.
+        """
+        views = {}
+        for name in names:
+            there = self.has(name)
+            if name not in replaced:
+                views[name] = self._views[name]
+            elif there.all():
+                views[name] = held(replaced[name], name)
+            else:
+                views[name] = GappyRows(held(replaced[name], name), np.where(there, np.cumsum(there) - 1, NOWHERE))
+        return Views._of(views, self._present[:, [self.names.index(name) for name in names]], self._index)
 
     def readable(self) -> dict[str, Any]:
         """Views by name as readers take them: an absent row is a copy of the first row that has the view; see above.

@@ -43,6 +43,7 @@ CLUSTER_PARAMETERS = """n_clusters : int >= 1
 class ClusteredMixin:
     """What localized models over clusters share: checking, training, likelihoods of new examples."""
 
+    _needs_all_columns = True  # distances of new examples to the clusters are made of them
     _can_fold = False  # clusters are made of the training rows, so a search fits every fold and setting by itself
 
     def _check_params(self) -> None:
@@ -65,7 +66,14 @@ class ClusteredMixin:
         container, rows, kernels = super()._read_rows(X, reset)
         gate_inputs.check_number(self.gating_kernel, len(kernels))
         if isinstance(self.gating_kernel, Kernel):
-            rows = gate_inputs.rows_for(self.gating_kernel, f"gating_kernel={self.gating_kernel!r}", container, rows, kernels, square=reset)
+            rows = gate_inputs.rows_for(
+                self.gating_kernel,
+                f"gating_kernel={self.gating_kernel!r}",
+                container,
+                rows,
+                kernels,
+                None if reset else self._matrix_columns(container),
+            )
         return container, rows, kernels
 
     # -- training -----------------------------------------------------------------------------------------------------

@@ -101,6 +101,7 @@ class LocalizedMKLClassifier(MKLClassifier):
     shared_weights = False
     multi_class = "ovr"
     warm_start = False
+    _needs_all_columns = True  # gates of new examples are made of them
     _can_fold = False  # gates are learned from the training rows, so a search fits every fold and setting by itself
 
     def __init__(
@@ -165,7 +166,7 @@ class LocalizedMKLClassifier(MKLClassifier):
         if self.gating == "linear":
             source, what = Linear(view=self.gating_view), f'gating="linear" with gating_view={self.gating_view!r}'
         if isinstance(source, Kernel):
-            rows = gate_inputs.rows_for(source, what, container, rows, kernels, square=reset)
+            rows = gate_inputs.rows_for(source, what, container, rows, kernels, None if reset else self._matrix_columns(container))
         return container, rows, kernels
 
     # -- training -----------------------------------------------------------------------------------------------------

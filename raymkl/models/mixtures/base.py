@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from ...data.views import is_sparse
+from ...data.views import is_sparse, is_views
 from ...engine import Problem, RayParams
 from ...engine.placed import PlacedRows
 from ...engine.programs.clustered.program import MixtureProgram
@@ -110,8 +110,13 @@ class BaseMixture:
         """Rows {None: (n, d)} for training, checked: dense numbers, in memory or in their source."""
         if isinstance(X, SessionRows):
             return PlacedRows(self._read(X.X, reset), X.home)
+        if is_views(X) and len(X.names) > 1:
+            raise ValueError(
+                f"{type(self).__name__} reads all columns of one view, but X has the views {list(X.names)}; give it one of them"
+            )
         container = reading.check_container(self, X, reset)
         reading.count_rows(container)
+        reading.check_complete(container, [Linear()])
         rows = reading.rows_of(container, [Linear()])
         if is_sparse(rows[None]):
             raise TypeError(f"X is a sparse matrix; {type(self).__name__} takes dense numbers only (X.toarray())")
