@@ -202,12 +202,17 @@ class BaseMKL:
             rows = reading.rows_of(X, vectors, None if reset else self.expansion_.support_rows)
             if isinstance(X, sources.Batch):
                 sources.check_widths(rows, self.expansion_.support_rows)
-        rows = {**rows, **reading.matrices_of(X, kernels, reset, {} if reset else self._matrix_columns(X, kernels))}
+        found = (
+            reading.matrices_of(X, kernels, square=True)
+            if reset
+            else reading.matrices_of(X, kernels, False, self._matrix_columns(X), self.expansion_.cleared)
+        )
+        rows = {**rows, **found}
         lengths = {key: array.shape[0] for key, array in rows.items()}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"the views of X have different numbers of rows: {lengths}")
         if reset:
-            self._training_columns = reading.matrix_rows_of(X)
+            self._training_columns = reading.matrix_columns_of(X)
             self._warn_if_unscaled(rows, kernels)
         return X, *self._with_presence(X, rows, kernels, reset)
 
@@ -224,23 +229,23 @@ class BaseMKL:
         absences = {key: kernel.indicators(X) for kernel in kernels if isinstance(kernel, Absence) for key in kernel.views}
         return RowsOfViews({**rows, **absences}, presence), kernels
 
-    def _matrix_columns(self, X: Any, kernels: list[Kernel]) -> dict[Any, reading.MatrixColumns]:
-        """By view key, the columns of the kernels' ready-made matrices that stand for the support vectors (or all training rows).
+    def _matrix_columns(self, X: Any) -> dict[str, reading.MatrixColumns]:
+        """By name of the view, the columns of ready-made matrices that stand for the support vectors (or all training rows).
 
         Rows of the matrices that the model was fitted to are found by number; a model out of a file does not know them.
         """
-        expansion, fitted = self.expansion_, getattr(self, "_training_columns", {})
+        if not is_views(X):
+            return {}
+        expansion = self.expansion_
         chosen = np.arange(expansion.n_train) if self._needs_all_columns else expansion.support
-        found = {}
-        for key in dict.fromkeys(kernel.statistic().view for kernel in kernels if reading.is_matrix(kernel)):
-            name = view_name(dict.fromkeys(X.names), view_of(key)) if is_views(X) and not is_store(key) else None
-            identity, numbers, depth = fitted.get(name, (None, np.arange(expansion.n_train), expansion.stack_depths.get(key)))
-            if depth is None:  # read by gates alone, which say what they need
-                continue
-            reader = next((m for m, kernel in enumerate(self.kernels_) if key in kernel.views), None)
-            unread = np.zeros(len(chosen), bool) if reader is None or self._needs_all_columns else expansion.outside_gate(reader)
-            found[key] = reading.MatrixColumns(identity, numbers[chosen], depth, chosen, unread)
-        return found
+        views = dict.fromkeys(X.names)
+        known = {
+            view_name(views, view_of(key)): reading.MatrixColumns(None, chosen, depth)
+            for key, depth in expansion.stack_depths.items()
+            if not is_store(key)
+        }
+        fitted = getattr(self, "_training_columns", {})
+        return known | {name: columns._replace(numbers=columns.numbers[chosen]) for name, columns in fitted.items()}
 
     def _warn_if_unscaled(self, rows: dict, kernels: list[Kernel]) -> None:
         """Distances and inner products of columns on very different scales are those of the widest column alone."""

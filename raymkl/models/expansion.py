@@ -110,6 +110,22 @@ class Expansion:
             f"or (n_test, {len(self.support)}, {wanted}) for the rows of support_ alone"
         )
 
+    def cleared(self, key: Any, stack: Any) -> Any:
+        """Ready-made matrices (n, n_train or S, M) that new examples bring, without the columns of rows that lack the view.
+
+        What stands there is not read: where there are such columns, the result has those of `support` alone, and zeros in theirs.
+        """
+        first = next((m for m, kernel in enumerate(self.kernels) if key in kernel.views), 0)
+        outside = np.broadcast_to(np.equal(self._support_gate(self.gate_of_entry[first]), 0.0), len(self.support))
+        if not outside.any():
+            return stack
+        stack = np.asarray(stack)
+        if stack.ndim not in (2, 3) or stack.shape[1] not in (self.n_train, len(self.support)):
+            return stack  # an error that others explain
+        stack = stack[:, self.support] if stack.shape[1] == self.n_train else stack.copy()
+        stack[:, outside] = 0
+        return stack
+
     # -- sums over the support vectors ----------------------------------------------------------------------------------
 
     def decision(self, rows: dict, gates: np.ndarray | None = None) -> np.ndarray:
@@ -233,10 +249,6 @@ class Expansion:
         """(H, S) coefficients of an entry times the gates of the support vectors."""
         own = self.coefficients if self.entry_factors is None else self.coefficients * self.entry_factors[:, e]
         return own * self._support_gate(self.gate_of_entry[e])
-
-    def outside_gate(self, e: int) -> np.ndarray:
-        """(S,) bool, support vectors that have no part in an entry: nothing of theirs is read for it."""
-        return np.broadcast_to(np.equal(self._support_gate(self.gate_of_entry[e]), 0.0), len(self.support))
 
     def _support_gate(self, gate: int) -> Any:
         return 1.0 if gate == NO_GATE else self.support_gates[:, gate]

@@ -309,68 +309,54 @@ def _name_excess(stack: np.ndarray, m: int, diagonal: np.ndarray, largest: np.nd
 class MatrixColumns(NamedTuple):
     """Columns of a ready-made matrix that stand for rows that a model was fitted to.
 
-    identity : of the matrix they were rows of (see `MatrixRows`), None if it is not known. numbers : (S,) of the rows
-    in it. depth : matrices in the stack. support : (S,) their numbers among the training rows. unread : (S,) bool, those
-    that lack the view, whose columns may hold anything.
+    identity : of the matrix they were rows of (see `MatrixRows`), None if it is not known. numbers : (S,) of the rows in it.
+    depth : matrices in the stack.
     """
 
     identity: str | None
     numbers: np.ndarray
     depth: int
-    support: np.ndarray
-    unread: np.ndarray
-
-    def readable(self, stack: Any) -> Any:
-        """What new examples bring, (n, n_train or S, M), with zeros in the columns that are not to be read, of those S alone."""
-        if not self.unread.any():
-            return stack
-        stack = np.asarray(unmasked(stack))
-        if stack.ndim not in (2, 3) or stack.shape[1] < len(self.support):
-            return stack  # an error that others explain
-        if stack.shape[1] > self.support.max():
-            stack = stack[:, self.support]
-        stack = np.array(stack[:, : len(self.support)], stack.dtype if stack.dtype.kind == "f" else np.float64)
-        stack[:, self.unread] = 0.0
-        return stack
 
 
-def matrix_rows_of(X: Any) -> dict[str, tuple[str, np.ndarray, int]]:
-    """Of all ready-made matrices of a `Views` by name: identity, numbers (n,) of the rows in it, depth of the stack."""
+def matrix_columns_of(X: Any) -> dict[str, MatrixColumns]:
+    """The columns that stand for the rows of a `Views`, of all its ready-made matrices by name."""
     if not is_views(X) or not X.matrices:
         return {}
     rows = X.readable(X.matrices)
-    return {name: (part.identity, part.numbers, (*part.shape, 1)[2]) for name, part in rows.items()}
+    return {name: MatrixColumns(part.identity, part.numbers, (*part.shape, 1)[2]) for name, part in rows.items()}
 
 
-def _stacks_of_views(X: Any, kernels: list[Kernel], square: bool, columns: Mapping[Any, MatrixColumns]) -> dict:
+def _stacks_of_views(X: Any, kernels: list[Kernel], square: bool, columns: Mapping[str, MatrixColumns], cleared: Callable) -> dict:
     stacks: dict[Any, Any] = {}
     for key in dict.fromkeys(kernel.statistic().view for kernel in kernels if isinstance(kernel, Precomputed)):
         if is_store(key):
             continue
-        name, known = view_name(dict.fromkeys(X.names), view_of(key)), columns.get(key)
-        rows = X.readable([name]).get(name)
-        if rows is None and known is not None:
+        name = view_name(dict.fromkeys(X.names), view_of(key))
+        rows, known = X.readable([name]).get(name), columns.get(name)
+        if rows is None and not square and known is not None:
             stacks[key] = np.zeros((len(X), len(known.numbers), known.depth))
         elif rows is None:
             raise ValueError(f"no row of X has {_where(key)}")
-        elif square and isinstance(rows, MatrixRows):
+        elif not isinstance(rows, MatrixRows):
+            stacks[key] = precomputed_stack(cleared(key, select(rows)), square)
+        elif square and not rows.is_whole:
+            if not rows.of_square:
+                raise ValueError(
+                    f"{_where(key)} is a matrix of shape {rows.shape}, whose columns are not its rows; fit takes (n, n) or (n, n, M)"
+                )
             stacks[key] = _square_part(rows, key)
-        elif known is not None and isinstance(rows, MatrixRows) and known.identity == rows.identity:
+        elif not square and known is not None and known.identity == rows.identity:
             stacks[key] = precomputed_stack(rows.columns(known.numbers), square)
         else:
-            given = rows.given() if isinstance(rows, MatrixRows) else select(rows)
-            stacks[key] = precomputed_stack(given if known is None else known.readable(given), square)
+            given = cleared(key, rows.given())
+            stacks[key] = StoreRows(given) if square and isinstance(given, KernelStore) else precomputed_stack(given, square)
     return stacks
 
 
 def _square_part(rows: MatrixRows, key: Any) -> np.ndarray | StoreRows:
     """The entries (n, n, M) between some rows of a matrix; those of a kernel store stay there."""
-    if not rows.of_square:
-        raise ValueError(f"{_where(key)} is a matrix of shape {rows.shape}, whose columns are not its rows; fit takes (n, n) or (n, n, M)")
     if isinstance(rows.source, KernelStore):
-        return StoreRows(rows.source if rows.is_whole else PartOfStore(rows.source, rows.numbers))
-    if rows.is_whole:
-        return precomputed_stack(rows.given(), square=True)
+        return StoreRows(PartOfStore(rows.source, rows.numbers))
     size = len(rows) ** 2 * int(np.prod(rows.shape[2:])) * rows.dtype.itemsize
     if size > free_memory():
         raise ValueError(
@@ -380,13 +366,24 @@ def _square_part(rows: MatrixRows, key: Any) -> np.ndarray | StoreRows:
     return precomputed_stack(rows.columns(rows.numbers), square=True)
 
 
-def matrices_of(X: Any, kernels: list[Kernel], square: bool, columns: Mapping[Any, MatrixColumns] | None = None) -> dict:
+def _as_it_came(key: Any, stack: Any) -> Any:
+    return stack
+
+
+def matrices_of(
+    X: Any,
+    kernels: list[Kernel],
+    square: bool,
+    columns: Mapping[str, MatrixColumns] | None = None,
+    cleared: Callable[[Any, Any], Any] = _as_it_came,
+) -> dict:
     """Stacks of the views that Precomputed kernels read, (rows, columns, M) each.
 
-    columns : those that stand for the rows of a fitted model, by view key: they are taken of rows of the matrix that it
-    was fitted to. Other rows bring theirs, and where no row has the view there are zeros.
+    columns : those that stand for the rows of a fitted model, by the name of the view: they are taken of rows of the
+    matrix that it was fitted to. Other rows bring theirs, and where no row has the view there are zeros. cleared : what is made of a
+    stack that was brought, by view key, before it is looked at.
     """
-    stacks = _stacks_of_views(X, kernels, square, columns or {}) if is_views(X) else {}
+    stacks = _stacks_of_views(X, kernels, square, columns or {}, cleared) if is_views(X) else {}
     for kernel in kernels:
         if isinstance(kernel, Precomputed) and kernel.statistic().view not in stacks:
             key = kernel.statistic().view
@@ -399,7 +396,7 @@ def matrices_of(X: Any, kernels: list[Kernel], square: bool, columns: Mapping[An
                 )
             else:
                 given = X if key is None and not is_dict(X) else select(X, view_of(key))
-                stacks[key] = precomputed_stack(columns[key].readable(given) if columns and key in columns else given, square)
+                stacks[key] = precomputed_stack(cleared(key, given), square)
     for kernel in kernels:
         if isinstance(kernel, Precomputed) and kernel.index >= stacks[kernel.statistic().view].shape[2]:
             depth = stacks[kernel.statistic().view].shape[2]

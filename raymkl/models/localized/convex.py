@@ -72,7 +72,7 @@ class ClusteredMixin:
                 container,
                 rows,
                 kernels,
-                None if reset else self._matrix_columns(container, [self.gating_kernel]),
+                None if reset else self._matrix_columns(container),
             )
         return container, rows, kernels
 

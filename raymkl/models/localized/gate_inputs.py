@@ -36,7 +36,7 @@ def check_number(kernel: Any, n_kernels: int) -> None:
 
 
 def rows_for(
-    source: Kernel, what: str, X: Any, rows: dict, kernels: list[Kernel], columns: Mapping[Any, reading.MatrixColumns] | None
+    source: Kernel, what: str, X: Any, rows: dict, kernels: list[Kernel], columns: Mapping[str, reading.MatrixColumns] | None
 ) -> dict:
     """The rows by view key together with those that `source` reads.
 

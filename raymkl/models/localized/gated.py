@@ -166,9 +166,7 @@ class LocalizedMKLClassifier(MKLClassifier):
         if self.gating == "linear":
             source, what = Linear(view=self.gating_view), f'gating="linear" with gating_view={self.gating_view!r}'
         if isinstance(source, Kernel):
-            rows = gate_inputs.rows_for(
-                source, what, container, rows, kernels, None if reset else self._matrix_columns(container, [source])
-            )
+            rows = gate_inputs.rows_for(source, what, container, rows, kernels, None if reset else self._matrix_columns(container))
         return container, rows, kernels
 
     # -- training -----------------------------------------------------------------------------------------------------
