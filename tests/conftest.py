@@ -7,8 +7,14 @@ Tests with a fixture that starts Ray are marked `ray`; those that start it in a 
 nodes, or a cluster started as users start one) goes with `ray`. `slow` is said where it is measured: several seconds, alone or together.
 """
 
+import signal
+
 import pytest
 from hypothesis import settings
+
+# A shell's background job ignores Ctrl-C, and so would the processes that tests start and interrupt.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The first example of a property may have to compile a loop, which is no reason to call it slow.
 settings.register_profile("raymkl", deadline=None)

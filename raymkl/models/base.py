@@ -19,7 +19,6 @@ from ..data.views import is_sparse, is_views, view_name, view_of
 from ..engine import Head, Problem, RayParams
 from ..engine.placed import PlacedRows
 from ..engine.progress import Progress
-from ..engine.run import train
 from ..engine.session import SessionRows, check_engine
 from ..kernels.base import Kernel, Scaled
 from ..kernels.defaults import SCALE_DEPENDENT, beyond_float32, default_bank, scales_apart
@@ -34,6 +33,7 @@ from .diagonals import largest_diagonal, spherical_gates
 from .expansion import Expansion
 from .missing.gating import Gating, clustered, gates_of_new, gating_of
 from .missing.presence import Presence, RowsOfViews, check_choice, presence_of, refuse
+from .runs.callbacks import WithCallbacks, run_of, stop_was_asked
 from .tails import check_prices, set_prices, set_tails
 
 SOLVERS = ("chunking", "wrapper")
@@ -55,7 +55,7 @@ NO_SPHERICAL_MATRICES = (
 )
 
 
-class BaseMKL:
+class BaseMKL(WithCallbacks):
     """Base of the estimators; see `MKLClassifier` for the parameters.
 
     It stands before scikit-learn's mixin of the kind of estimator, whose `score` it prepares X and y for, and before `BaseEstimator`:
@@ -202,12 +202,12 @@ class BaseMKL:
             rows = reading.rows_of(X, vectors, None if reset else self.expansion_.support_rows)
             if isinstance(X, sources.Batch):
                 sources.check_widths(rows, self.expansion_.support_rows)
-        found = (
-            reading.matrices_of(X, kernels, square=True)
-            if reset
-            else reading.matrices_of(X, kernels, False, self._matrix_columns(X), self.expansion_.cleared)
-        )
-        rows = {**rows, **found}
+        if reset:
+            rows |= reading.matrices_of(X, kernels, square=True)
+        elif self._needs_all_columns:  # its gates are those of clusters and say nothing about views
+            rows |= reading.matrices_of(X, kernels, False, self._matrix_columns(X))
+        else:
+            rows |= reading.matrices_of(X, kernels, False, self._matrix_columns(X), self.expansion_.cleared)
         lengths = {key: array.shape[0] for key, array in rows.items()}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"the views of X have different numbers of rows: {lengths}")
@@ -368,7 +368,7 @@ class BaseMKL:
     def _train(self, rows: dict, kernels: list[Kernel], heads: list[Head]) -> None:
         """Hand the problem to the engine and keep what it learned."""
         problem, working, gate_of_entry = self._describe(rows, kernels, heads)
-        trained = train(working, problem, heads, self.engine, self.ray_params, Progress() if self.verbose else None)
+        trained = run_of(self, working, problem, heads, Progress() if self.verbose else None)
         self._keep_run(trained)
         results = [stages[-1] for stages in trained.results]
         self._keep(results)
@@ -431,13 +431,13 @@ class BaseMKL:
         self.expansion_ = Expansion.of_training(self.kernels_, weights, self.dual_coef_, self.support_, rows, gates, gate_of_entry)
 
     def _warn_if_short(self, results: list) -> None:
-        if not self.converged_:
+        if not self.converged_ and not stop_was_asked(self):
             worst = max(result.certificate.gap for result in results)
             warnings.warn(
                 f"stopped after {self.n_iter_} rounds with a relative duality gap of {worst:.3g}, above tol={self.tol:g}; "
                 "the model is feasible and its gap is certified, but raise max_iter or tol",
                 ConvergenceWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
     # -- prediction ---------------------------------------------------------------------------------------------------
