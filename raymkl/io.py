@@ -77,6 +77,7 @@ KERNELS = {
         formulas.Chi2,
         formulas.HistogramIntersection,
         formulas.Precomputed,
+        formulas.Absence,
         strings.Spectrum,
         strings.WeightedDegree,
         base.Sum,

@@ -90,11 +90,16 @@ class Shard:
         return work(self, *arguments)
 
     def diagonals(self, masks: np.ndarray, gated: bool = True) -> np.ndarray:
-        """(H, E) sum over the rows of each mask (H, n_total) of every entry's k(i, i), gates applied unless not wanted."""
+        """(H, E) sum over the rows of each mask (H, n_total) of every entry's k(i, i), gates applied unless not wanted.
+
+        Without gates, over those rows of the mask that have the views of the entry's kernel.
+        """
         own = masks[:, self.own.range]
         sums = np.empty((len(masks), self.problem.n_entries))
         for f, family in enumerate(self.problem.families):
             weights = own * self.own.gates[:, family.gate] ** 2 if gated and family.gate != NO_GATE else own
+            if not gated and family.present is not None:
+                weights = own * family.present[self.own.range]
             rows = self.pairs.prepared[self.pairs.of_family[f]]
             if isinstance(family.statistic, Matrices):
                 diagonal = self.stacks.diagonal(rows.array)
