@@ -324,7 +324,7 @@ class BaseMKL(WithCallbacks):
 
     def _entries(self, rows: dict, kernels: list[Kernel], heads: list[Head]) -> tuple[list[Kernel], Gating]:
         """The kernel of every entry, and the gates: a round over the kernels, or with missing="pattern" one for each cluster."""
-        presence = presence_of(rows)
+        presence = presence_of(rows) if getattr(self, "missing", "error") != "error" else None
         gating = gating_of(kernels, rows, presence, self.normalize == "spherical", getattr(self, "missing", None) == "scaled")
         if not self._by_pattern:
             return kernels, gating
@@ -342,8 +342,9 @@ class BaseMKL(WithCallbacks):
         """
         vars(self).pop("tail_sums_", None)
         presence = presence_of(rows)
-        for mask in {head.bounds.tobytes(): head.bounds > 0 for head in heads}.values() if presence is not None else ():
-            presence.check(mask)
+        if presence is not None and not presence.complete:
+            for mask in {head.bounds.tobytes(): head.bounds > 0 for head in heads}.values():
+                presence.check(mask)
         known = {} if known is None else known
         where = self.engine, self.ray_params
         set_prices(heads, kernels, rows, *self._prices, self.p, *where, known)
