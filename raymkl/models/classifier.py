@@ -17,12 +17,29 @@ from ..optim.losses import CLASSIFICATION, REGRESSION, JointHinge
 from ..optim.norms import Norm
 from .base import BaseMKL, check_loss
 from .dataset_answers import datasets_too
+from .probability.calibration import Calibration
+from .probability.conformal import check_coverage, sets, strangeness
+from .probability.held_out import FoldsBeside, joined
+from .probability.splits import Splits, check_folds_params, partition_of
 
 MULTI_CLASS = ("ovr", "joint")
 
 
+# What a probability of zero is taken for where its logarithm is asked for.
+LEAST_PROBABILITY = 1e-300
+
+
+def _is_calibrated(model: MKLClassifier) -> bool:
+    """Whether probabilities are fitted to held-out decision values; localized models are not."""
+    return getattr(model, "probability", None) is not None
+
+
 def _has_probabilities(model: MKLClassifier) -> bool:
-    return isinstance(model.loss, str) and model.loss == "logistic"
+    return _is_calibrated(model) or (isinstance(model.loss, str) and model.loss == "logistic")
+
+
+def _has_sets(model: MKLClassifier) -> bool:
+    return bool(getattr(model, "conformal", False))
 
 
 class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
@@ -147,6 +164,9 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         multi_class: str = "ovr",
         beta: float = 0.0,
         kernel_costs: Any = None,
+        probability: str | None = None,
+        cv: Any = 5,
+        conformal: bool = False,
     ):
         self.kernels = kernels
         self.C = C
@@ -170,9 +190,14 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         self.multi_class = multi_class
         self.beta = beta
         self.kernel_costs = kernel_costs
+        self.probability = probability
+        self.cv = cv
+        self.conformal = conformal
 
     def _check_params(self) -> None:
         super()._check_params()
+        if hasattr(self, "probability"):
+            check_folds_params(self.conformal, self.cv, self.probability)
         check_loss(self.loss, CLASSIFICATION, "a classifier", REGRESSION)
         if not (isinstance(self.multi_class, str) and self.multi_class in MULTI_CLASS):
             raise ValueError(f"multi_class must be one of {', '.join(map(repr, MULTI_CLASS))}; got {self.multi_class!r}")
@@ -198,7 +223,18 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         if len(starts) == len(heads):
             for head, start in zip(heads, starts, strict=True):
                 head.start = start
-        self._train(rows, kernels, heads)
+        folds = self._folds_beside(y, sample_weight, classifier=True)
+        if folds is None:
+            self._train(rows, kernels, heads)
+            return self
+        self._train(rows, kernels, heads, folds)
+        self._keep_folds(folds)
+        self.held_out_decision_ = folds.decisions()
+        if self.probability is not None:
+            self.calibration_ = Calibration.fit(self.probability, self.held_out_decision_, y, self.classes_, _known_weights(sample_weight))
+        if self.conformal:
+            own = np.arange(n), np.searchsorted(self.classes_, y)
+            self.fold_models_ = folds.kept(kernels, lambda values: strangeness(values)[own])
         return self
 
     def _heads(self, y: np.ndarray, classes: np.ndarray, bounds: np.ndarray) -> list[Head]:
@@ -232,7 +268,7 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     _can_fold = True
     _head_params = frozenset(
         {"C", "p", "norm", "loss", "solver", "theta_step", "tol", "class_weight", "shared_weights", "multi_class", "max_iter"}
-        | {"beta", "kernel_costs"}
+        | {"beta", "kernel_costs", "probability", "cv", "conformal"}
     )
 
     def _fold(self, y: np.ndarray, sample_weight: np.ndarray | None, train: np.ndarray) -> tuple[list[Head], Any]:
@@ -241,6 +277,16 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         bounds = np.zeros(len(y))
         bounds[train] = self._row_weights(None if sample_weight is None else sample_weight[train], y[train], len(train))
         return self._heads(y, classes, bounds), HeldOutClassifier(classes, probabilities=self.loss == "logistic")
+
+    def _fold_to_score(self, y: np.ndarray, sample_weight: np.ndarray | None, train: np.ndarray) -> tuple[list[Head], Any]:
+        """The same with the heads of folds within these rows, where probabilities are calibrated by them."""
+        heads, held_out = self._fold(y, sample_weight, train)
+        if not _is_calibrated(self):
+            return heads, held_out
+        weights = None if sample_weight is None else sample_weight[train]
+        within = partition_of(self.cv, y[train], classifier=True)
+        folds = FoldsBeside.of(self, y, sample_weight, [(train[a], train[b]) for a, b in within], (1.0,))
+        return [*heads, *folds.heads], CalibratedHeldOut(held_out.classes_, self.probability, within, y[train], weights)
 
     def _check_labels(self, y: Any, n: int) -> np.ndarray:
         y = column_or_1d(y, warn=True)
@@ -300,17 +346,55 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     @available_if(_has_probabilities)
     @datasets_too
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities (n, n_classes) of the classes, in the order of `classes_`; with loss="logistic" alone.
+        """Probabilities (n, n_classes) of the classes, in the order of `classes_`; with `probability`, or loss="logistic".
 
-        For two classes their log odds are the decision values. For more, those of one class against the rest, divided by their sum.
+        With `probability` they are calibrated: curves that were fitted to decision values of rows held out, one per class, divided by
+        their sum. The most likely class may then be another one than that of `predict`, in a rare row. Else, for two classes, their log
+        odds are the decision values; for more, those of one class against the rest, divided by their sum.
         """
-        return probabilities_of(self.decision_function(X))
+        if not _is_calibrated(self):
+            return probabilities_of(self.decision_function(X))
+        check_is_fitted(self, "calibration_")
+        return self.calibration_.probabilities(self.decision_function(X))
 
     @available_if(_has_probabilities)
     def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Logarithms (n, n_classes) of the probabilities."""
-        with np.errstate(divide="ignore"):
-            return np.log(self.predict_proba(X))
+        """Logarithms (n, n_classes) of the probabilities; those of zero are that of 1e-300."""
+        return np.log(np.maximum(self.predict_proba(X), LEAST_PROBABILITY))
+
+    @available_if(_has_sets)
+    @datasets_too
+    def predict_set(self, X: Any, coverage: float = 0.9) -> np.ndarray:
+        """Classes that fit each row; with conformal=True.
+
+        With strangeness max_{l != k} f_l - f_k (f and -f for two classes) and training row i held out by fold(i), class k is in the set of
+        x where (1 + #{i : strangeness_fold(i)(x, k) <= strangeness_fold(i)(x_i, y_i)}) / (n + 1) > 1 - coverage. Over many new rows like
+        the training rows, about this part of the sets hold the right class; that is no promise about one row.
+
+        Parameters
+        ----------
+        X : n examples, in any container that `predict` takes.
+        coverage : float in (0, 1)
+
+        Returns
+        -------
+        sets : (n, n_classes) bool, in the order of `classes_`. A row without any class says that none fits.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from raymkl import MKLClassifier, kernels
+        >>> X, y = load_iris(return_X_y=True)
+        >>> clf = MKLClassifier(kernels=kernels.rbf([0.1, 1.0]), conformal=True, engine="local").fit(X, y)
+        >>> clf.predict_set(X, coverage=0.95).shape
+        (150, 3)
+        """
+        coverage = check_coverage(coverage)
+        return sets(self._decision_of_folds(X), self.fold_models_, coverage)
+
+
+def _known_weights(sample_weight: Any) -> np.ndarray | None:
+    return None if sample_weight is None else np.asarray(sample_weight, np.float64)
 
 
 def probabilities_of(values: np.ndarray) -> np.ndarray:
@@ -327,13 +411,14 @@ class HeldOutClassifier(ClassifierMixin, BaseEstimator):
     """Decision values of one set of rows in the clothes of a fitted classifier, for scikit-learn's scorers.
 
     classes_ : labels. values : (n,) or (n, n_classes) decision values of the rows that `predict` and `decision_function` are asked for.
-    probabilities : whether the values are log odds.
+    probabilities : whether the values are log odds. calibration : what makes probabilities of them otherwise, or None.
     """
 
-    def __init__(self, classes: Any = None, values: Any = None, probabilities: bool = False):
+    def __init__(self, classes: Any = None, values: Any = None, probabilities: bool = False, calibration: Calibration | None = None):
         self.classes = classes
         self.values = values
         self.probabilities = probabilities
+        self.calibration = calibration
         self.classes_ = classes
 
     def with_values(self, parts: list[np.ndarray]) -> HeldOutClassifier:
@@ -355,7 +440,25 @@ class HeldOutClassifier(ClassifierMixin, BaseEstimator):
         """Labels (n,)."""
         return self.classes[(self.values > 0).astype(int) if self.values.ndim == 1 else self.values.argmax(axis=1)]
 
-    @available_if(lambda self: self.probabilities)
+    @available_if(lambda self: self.probabilities or self.calibration is not None)
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities (n, n_classes)."""
-        return probabilities_of(self.values)
+        return probabilities_of(self.values) if self.calibration is None else self.calibration.probabilities(self.values)
+
+
+class CalibratedHeldOut:
+    """What turns decision values of a fold, and of the folds within it that its probabilities are calibrated by, into a classifier to score.
+
+    classes, method : labels, and how to calibrate. splits : the folds within, by places in `y` (n_train,) and `weights` (n_train,) or None.
+    """
+
+    def __init__(self, classes: np.ndarray, method: str, splits: Splits, y: np.ndarray, weights: np.ndarray | None):
+        self.classes, self.method, self.splits, self.y, self.weights = classes, method, splits, y, weights
+
+    def with_values(self, parts: list[np.ndarray]) -> HeldOutClassifier:
+        """A classifier that answers with the decision values of the first heads, and with probabilities by those of the others."""
+        n_own = len(parts) // (1 + len(self.splits))
+        values = joined(self.splits, parts[n_own:])
+        values = values[:, 0] if n_own == 1 else values
+        calibration = Calibration.fit(self.method, values, self.y, self.classes, self.weights)
+        return HeldOutClassifier(self.classes, parts[0] if n_own == 1 else np.stack(parts[:n_own], axis=1), calibration=calibration)

@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone, is_classifier
-from sklearn.model_selection import check_cv
 
-from ..data.views import n_rows, subset
+from ..data.views import subset
 from ..kernels.base import Kernel
 from ..kernels.normalize import TailSum
 from ..models.base import BaseMKL
+from ..models.probability.splits import are_masks as are_masks
+from ..models.probability.splits import splits_of as splits_of
 from ..optim.norms import Norm
 from .checkpoints import redirected
 
@@ -35,30 +36,6 @@ def learns_by_heads(estimator: Any, setting: dict | None = None) -> bool:
     kernels=None is a bank made from the training rows, and so one of its own for every fold.
     """
     return knows_heads(estimator) and {"kernels": estimator.kernels, **(setting or {})}["kernels"] is not None
-
-
-def splits_of(cv: Any, X: Any, y: Any, groups: Any, classifier: bool) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(train, test) row numbers of every fold; cv as in scikit-learn, its parts may be masks."""
-    index = np.arange(n_rows(X))
-    # Splitters count the rows of X, which they can do with everything that has a shape.
-    parts = check_cv(cv, y, classifier=classifier).split(X if hasattr(X, "shape") else index, y, groups)
-    splits = [(index[_as_index(train)], index[_as_index(test)]) for train, test in parts]
-    if not splits:
-        raise ValueError("cv gave no splits; at least one is needed")
-    for fold, (train, test) in enumerate(splits):
-        if len(train) == 0 or len(test) == 0:
-            raise ValueError(f"fold {fold} of cv has {len(train)} training and {len(test)} test rows; both must be there")
-    return splits
-
-
-def _as_index(part: Any) -> np.ndarray:
-    part = np.asarray(part)
-    return part if part.dtype.kind in "biu" else part.astype(np.int64)
-
-
-def are_masks(splits: list[tuple[np.ndarray, np.ndarray]]) -> bool:
-    """Whether training rows are sets: a row that is drawn twice counts twice, which a mask cannot say."""
-    return all(len(np.unique(train)) == len(train) for train, _ in splits)
 
 
 def key_of(value: Any) -> Hashable:
@@ -144,6 +121,7 @@ class Folds:
             raise ValueError(f"sample_weight must have one number for each of the {n} rows, got shape {self.sample_weight.shape}")
         self.tests: dict[tuple, tuple] = {}
         self.tails: dict = {}  # tail sums of the kernels over the training rows of folds
+        self.groups = 0  # of heads that share their weights, so far
 
     def heads(self, setting: dict, fold: int, path: tuple[float, ...], watch_all: bool = False) -> tuple[list, Any]:
         """Heads of one fold with a setting (without C) and a path over C, and the maker of what is to be scored."""
@@ -151,12 +129,21 @@ class Folds:
         estimator._check_params()
         estimator._norm_of(len(self.kernels))
         train, test = self.splits[fold]
-        heads, held_out = estimator._fold(self.y, self.sample_weight, train)
+        heads, held_out = estimator._fold_to_score(self.y, self.sample_weight, train)
         for head in heads:
             head.path = path
-            head.watch = np.arange(len(self.y)) if watch_all else np.asarray(test, np.int64)
+            if head.watch is None:  # else it belongs to a fold within this one
+                head.watch = np.arange(len(self.y)) if watch_all else np.asarray(test, np.int64)
+            if head.group is not None:
+                head.group += self.groups
+        self.groups += 1 + max((head.group - self.groups for head in heads if head.group is not None), default=0)
         estimator._set_constants(self.rows, self.kernels, heads, self.tails)
         return heads, held_out
+
+    def values_of(self, values: list[np.ndarray], fold: int, part: str) -> list[np.ndarray]:
+        """Of decision values of heads that watch all rows, those of a fold's test or training rows; those of folds within it as they are."""
+        index = self.splits[fold][part == "test"]
+        return [f[index] if len(f) == len(self.y) else f for f in values]
 
     def problem(self, heads: list) -> tuple[Any, dict]:
         """The engine's problem, and its rows."""

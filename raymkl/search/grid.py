@@ -191,9 +191,9 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
                 except ValueError as error:
                     self._failed(path, [fold], error, scorers, out)
                     continue
-                for head in more:
-                    head.group = None if head.group is None else len(parties)
                 parties.append((path, fold, slice(len(heads), len(heads) + len(more)), held_out))
+                for head in more:
+                    head.after = None if head.after is None else head.after + len(heads)
                 heads += more
         if not heads:
             return
@@ -218,9 +218,7 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
     def _score_fold(self, folds: Folds, scorers: dict, held_out: Any, values: list, fold: int, record: dict) -> None:
         started = time.time()
         for part in ("test", "train") if self.return_train_score else ("test",):
-            own = values
-            if self.return_train_score:
-                own = [f[folds.splits[fold][part == "test"]] for f in values]
+            own = folds.values_of(values, fold, part) if self.return_train_score else values
             for name, scorer in scorers.items():
                 record[f"{part}_{name}"] = self._safely(lambda s=scorer, v=own, p=part: folds.score(s, held_out, v, fold, p))
         record["score_time"] = time.time() - started

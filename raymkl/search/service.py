@@ -52,7 +52,7 @@ class _Room:
 
     def __init__(self, folds: Folds, trial_heads: list, threads: int, place: Any = None):
         """place : of the shard actors of a session, or None."""
-        self.folds, self.groups, self.place = folds, 0, place
+        self.folds, self.place = folds, place
         with ExitStack() as stack:  # nothing is left when something fails here
             self._begin(stack, trial_heads, threads)
             self.stack = stack.pop_all()
@@ -263,9 +263,6 @@ class SearchService:
                 self.rooms[key, room.problem.wide] = room
         parties = []
         for heads, held_out in made:
-            for head in heads:
-                head.group = None if head.group is None else room.groups
-            room.groups += 1
             parties.append((room.coordinator.add(heads), held_out))
         trial.parties = parties
         room.coordinator.peek.wanted.update(trial.heads)
