@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from copy import copy
 from numbers import Integral, Real
 from typing import Any
 
@@ -33,7 +32,6 @@ from .dataset_answers import datasets_too
 from .diagonals import largest_diagonal, row_gates, spherical_gates
 from .expansion import Expansion
 from .probability.held_out import FoldsBeside
-from .probability.splits import partition_of
 from .tails import check_prices, set_prices, set_tails
 
 SOLVERS = ("chunking", "wrapper")
@@ -50,8 +48,6 @@ FEW_VALUES = 50_000
 LARGE_VALUES = 1_000.0
 # Statistics of dense rows with at most this many columns are not cached.
 LIGHT_COLUMNS = 64
-# What a fit with folds beside it leaves.
-OF_FOLDS = ("folds_", "fold_gaps_", "held_out_decision_", "calibration_", "fold_models_")
 NO_SPHERICAL_MATRICES = (
     'normalize="spherical" needs k(x, x) of new examples, which ready-made matrices do not hold; normalise the matrices first'
 )
@@ -369,40 +365,6 @@ class BaseMKL:
     def _fold_to_score(self, y: np.ndarray, sample_weight: np.ndarray | None, train: np.ndarray) -> tuple[list[Head], Any]:
         """Heads of one fold of a search, and what turns their decision values into an estimator to score."""
         return self._fold(y, sample_weight, train)
-
-    # -- folds beside the fit -------------------------------------------------------------------------------------------
-
-    def _folds_beside(self, y: np.ndarray, sample_weight: Any, classifier: bool) -> FoldsBeside | None:
-        """The folds that `probability` or `conformal` ask for, None where nobody does. What earlier ones have left is forgotten.
-
-        Raises ValueError for folds that are no partition, or that leave too little to learn from.
-        """
-        for name in OF_FOLDS:
-            vars(self).pop(name, None)
-        if getattr(self, "probability", None) is None and not getattr(self, "conformal", False):
-            return None
-        weights = None if sample_weight is None else np.asarray(sample_weight, np.float64)
-        return FoldsBeside.of(self, y, weights, partition_of(self.cv, y, classifier), (float(self.C),))
-
-    def _keep_folds(self, folds: FoldsBeside) -> None:
-        """What is public of the folds."""
-        self.folds_ = folds.fold
-        self.fold_gaps_ = folds.gaps(self._one_certificate)
-        short = [result.certificate.gap for result in folds.results if not result.converged]
-        if short:
-            warnings.warn(
-                f"{len(short)} of the {len(folds.results)} problems of the folds stopped above tol={self.tol:g}, the worst at a relative "
-                f"duality gap of {max(short):.3g}; raise max_iter or tol",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-
-    def _decision_of_folds(self, X: Any) -> np.ndarray:
-        """(n, F * H) decision values by the models of the folds."""
-        check_is_fitted(self, "fold_models_")
-        beside = copy(self)  # reads X as ever
-        beside.expansion_, beside.intercept_ = self.fold_models_.expansion, self.fold_models_.intercepts
-        return beside._decision(X)
 
     # -- prediction ---------------------------------------------------------------------------------------------------
 

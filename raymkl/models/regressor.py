@@ -17,6 +17,7 @@ from ..optim.norms import Norm
 from .base import BaseMKL, _number, check_loss
 from .dataset_answers import datasets_too
 from .probability.conformal import check_coverage, intervals
+from .probability.held_out import decision_of_folds, folds_beside, keep_folds
 from .probability.splits import check_folds_params
 
 
@@ -152,15 +153,14 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
         shift = _center(y, weights)
         head = self._head(y - shift, self.C * weights)
         head.start = start
-        folds = self._folds_beside(y, sample_weight, classifier=False)
+        folds = folds_beside(self, X, y, sample_weight, classifier=False)
         if folds is None:
             self._train(rows, kernels, [head])
         else:
             self._train(rows, kernels, [head], folds)
         self.intercept_ = self.intercept_ + shift
         if folds is not None:
-            self._keep_folds(folds)
-            self.held_out_decision_ = folds.decisions()
+            keep_folds(self, folds)
             self.fold_models_ = folds.kept(kernels, lambda values: np.abs(y - values[:, 0]))
         return self
 
@@ -240,7 +240,7 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
         True
         """
         coverage = check_coverage(coverage)
-        return intervals(self._decision_of_folds(X), self.fold_models_, coverage)
+        return intervals(decision_of_folds(self, X), self.fold_models_, coverage)
 
 
 def _center(y: np.ndarray, weights: np.ndarray) -> float:

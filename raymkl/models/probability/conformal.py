@@ -46,6 +46,9 @@ class FoldModels:
     fold: np.ndarray
     scores: np.ndarray
 
+    def __repr__(self) -> str:
+        return f"FoldModels({self.n_folds} folds of {len(self.fold)} rows, {self.expansion!r})"
+
     @property
     def n_folds(self) -> int:
         return int(self.fold.max()) + 1

@@ -6,17 +6,29 @@ all rows, and begins where that has ended. Its constants of `normalize` and its 
 
 from __future__ import annotations
 
+import warnings
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from scipy.linalg import block_diag
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
 
 from ...data.lazy_rows import fetch
+from ...data.views import subset
 from ...engine import Head
+from ...engine.session import SessionRows
+from ..diagonals import spherical_gates
 from ..expansion import Expansion
+from ..sources import SourceInput
 from .conformal import FoldModels
-from .splits import Splits
+from .splits import Splits, partition_of
 
+# What a fit with folds beside it leaves in an estimator.
+LEFT = ("folds_", "fold_gaps_", "held_out_decision_", "calibration_", "fold_models_")
 # Training rows whose decision values are computed at a time.
 ROWS_AT_ONCE = 4_096
 
@@ -65,7 +77,12 @@ class FoldsBeside:
     @property
     def per_fold(self) -> int:
         """Decision values of a fold per row."""
-        return len(self.heads) // len(self.splits)
+        return len(self.results) // len(self.splits)
+
+    @property
+    def worst(self) -> float:
+        """The largest relative duality gap among problems that stopped above their tolerance; 0 where there are none."""
+        return max((result.certificate.gap for result in self.results if not result.converged), default=0.0)
 
     def decisions(self) -> np.ndarray:
         """(n,), or (n, H) where there are several, decision values of every row by the fold that holds it out."""
@@ -107,6 +124,54 @@ class FoldsBeside:
         return FoldModels(expansion, intercepts, self.fold, score(self.decisions_by(expansion, intercepts)))
 
 
+class FoldsApart(FoldsBeside):
+    """Folds that are fits of their own, because each has kernels of its own: kernels=None is a bank made from the training rows.
+
+    fitted : the model of every fold.
+    """
+
+    def __init__(self, estimator: Any, X: Any, y: np.ndarray, sample_weight: np.ndarray | None, splits: Splits):
+        super().__init__(splits, [], np.zeros(len(splits)))
+        self.fitted, values = [], []
+        for train, test in splits:
+            weights = None if sample_weight is None else sample_weight[train]
+            asked = {name: value for name, value in (("probability", None), ("conformal", False)) if hasattr(estimator, name)}
+            model = clone(estimator).set_params(**asked).fit(subset(X, train), y[train], weights)
+            values.append(model._decision(subset(X, test)))
+            self.fitted.append(model)
+        self.values = joined(splits, [column for part in values for column in part.T])
+
+    @property
+    def per_fold(self) -> int:
+        return self.values.shape[1]
+
+    @property
+    def worst(self) -> float:
+        return max((float(np.max(model.duality_gap_)) for model in self.fitted if not model.converged_), default=0.0)
+
+    def decisions(self) -> np.ndarray:
+        return self.values[:, 0] if self.per_fold == 1 else self.values
+
+    def gaps(self, one_certificate: bool) -> np.ndarray:
+        return np.stack([model.duality_gap_ for model in self.fitted])
+
+    def models(self, kernels: list) -> tuple[Expansion, np.ndarray]:
+        """The models of all folds over the kernels of all of them, each with weights for its own."""
+        parts = [model.expansion_ for model in self.fitted]
+        places = [train[part.support] for (train, _), part in zip(self.splits, parts, strict=True)]
+        support = np.unique(np.concatenate(places))
+        coefficients = np.zeros((len(parts) * self.per_fold, len(support)))
+        for fold, (part, place) in enumerate(zip(parts, places, strict=True)):
+            own = slice(fold * self.per_fold, (fold + 1) * self.per_fold)
+            coefficients[own, np.searchsorted(support, place)] = part.coefficients
+        bank = [kernel for part in parts for kernel in part.kernels]
+        weights = block_diag(*(part.weights for part in parts))
+        gates, gate_of_entry = spherical_gates(bank, self.rows) if any(part.support_gates is not None for part in parts) else (None, None)
+        expansion = Expansion.of_training(bank, weights, coefficients, support, self.rows, gates, gate_of_entry)
+        self.gates = gates
+        return expansion, np.concatenate([model.intercept_ for model in self.fitted])
+
+
 def joined(splits: Splits, parts: list[np.ndarray]) -> np.ndarray:
     """(n, H) from the values of every fold's test rows. parts : F * H arrays, those of a fold next to each other."""
     per_fold = len(parts) // len(splits)
@@ -123,3 +188,52 @@ def training_rows(rows: Any, ids: np.ndarray, columns: np.ndarray) -> dict:
     for key, stack in stacks.items():
         found[key] = stack.entries(ids, columns) if hasattr(stack, "entries") else stack[ids][:, columns]
     return found
+
+
+# -- what estimators do with them ---------------------------------------------------------------------------------------
+
+
+def known_weights(sample_weight: Any) -> np.ndarray | None:
+    """Weights of rows (n,) as numbers, None where there are none."""
+    return None if sample_weight is None else np.asarray(sample_weight, np.float64)
+
+
+def folds_beside(estimator: Any, X: Any, y: np.ndarray, sample_weight: Any, classifier: bool) -> FoldsBeside | None:
+    """The folds that `probability` or `conformal` of an estimator ask for, None where nobody does. What earlier ones left is forgotten.
+
+    X, y : the rows, as they were read, and their targets (n,). Raises ValueError for folds that are no partition, or that leave too little
+    to learn from.
+    """
+    for name in LEFT:
+        vars(estimator).pop(name, None)
+    if getattr(estimator, "probability", None) is None and not getattr(estimator, "conformal", False):
+        return None
+    splits, weights = partition_of(estimator.cv, y, classifier), known_weights(sample_weight)
+    if estimator.kernels is not None:
+        return FoldsBeside.of(estimator, y, weights, splits, (float(estimator.C),))
+    if isinstance(X, SourceInput):
+        raise ValueError("kernels=None is a bank made from the rows of each fold, which is not done for a path or Dataset; give kernels")
+    return FoldsApart(estimator, X.X if isinstance(X, SessionRows) else X, y, weights, splits)
+
+
+def keep_folds(estimator: Any, folds: FoldsBeside) -> None:
+    """Let a fitted estimator keep what is public of its folds."""
+    estimator.folds_ = folds.fold
+    estimator.fold_gaps_ = folds.gaps(estimator._one_certificate)
+    estimator.held_out_decision_ = folds.decisions()
+    if folds.worst > 0:
+        warnings.warn(
+            f"folds of cv stopped above tol={estimator.tol:g}, the worst at a relative duality gap of {folds.worst:.3g}; "
+            "raise max_iter or tol",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+
+
+def decision_of_folds(estimator: Any, X: Any) -> np.ndarray:
+    """(n, F * H) decision values of new rows X by the models of the folds that a fitted estimator holds."""
+    check_is_fitted(estimator, "fold_models_")
+    beside = copy(estimator)  # reads X as ever
+    beside.expansion_, beside.intercept_ = estimator.fold_models_.expansion, estimator.fold_models_.intercepts
+    beside.kernels_ = beside.expansion_.kernels  # those of the estimator, except for kernels=None
+    return beside._decision(X)

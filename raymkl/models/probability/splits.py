@@ -7,12 +7,19 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
-from sklearn.model_selection import check_cv
+from sklearn.model_selection import KFold, PredefinedSplit, StratifiedKFold, check_cv
 
 from ...data.views import n_rows
 from .calibration import METHODS
 
 Splits = list[tuple[np.ndarray, np.ndarray]]
+# Splitters that files can hold, and what each is made of.
+SPLITTERS = {cls.__name__: cls for cls in (KFold, StratifiedKFold, PredefinedSplit)}
+SETTINGS = {
+    KFold: ("n_splits", "shuffle", "random_state"),
+    StratifiedKFold: ("n_splits", "shuffle", "random_state"),
+    PredefinedSplit: ("test_fold",),
+}
 
 
 def splits_of(cv: Any, X: Any, y: Any, groups: Any, classifier: bool) -> Splits:
@@ -90,3 +97,18 @@ def _check_sizes(y: np.ndarray, n_folds: int) -> None:
             f"class {label!r} has {count} row{'s' if count > 1 else ''}, fewer than the {n_folds} folds of cv; every fold must hold one of "
             f"each class out: take cv={max(count, 2)} or fewer, or more rows of this class"
         )
+
+
+def settings_of(splitter: Any) -> dict:
+    """What one of SPLITTERS was made of."""
+    return {name: getattr(splitter, name) for name in SETTINGS[type(splitter)]}
+
+
+def storable(cv: Any, fold: np.ndarray | None) -> Any:
+    """`cv` as a file can hold it: as it is, or the folds that were made of it. fold : (n,) fold of every row, None if there were none."""
+    plain = isinstance(getattr(cv, "random_state", None), Integral | None)
+    if cv is None or isinstance(cv, Integral) or (type(cv) in SETTINGS and plain):
+        return cv
+    if fold is None:
+        raise TypeError(f"a model with cv={cv!r} cannot be saved: it is none of {', '.join(SPLITTERS)}; use pickle or joblib")
+    return PredefinedSplit(fold)
