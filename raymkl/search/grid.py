@@ -340,6 +340,18 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_.decision_function(X)
 
+    @_best_has("predict_proba")
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities of the best estimator."""
+        check_is_fitted(self, "best_estimator_")
+        return self.best_estimator_.predict_proba(X)
+
+    @_best_has("predict_log_proba")
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Logarithms of the probabilities of the best estimator."""
+        check_is_fitted(self, "best_estimator_")
+        return self.best_estimator_.predict_log_proba(X)
+
     def score(self, X: Any, y: Any = None) -> float:
         """Score of the best estimator, by the scorer that chose it."""
         check_is_fitted(self, "best_estimator_")
