@@ -6,8 +6,9 @@ Arrow tensor or NumPy-header-free form described by the JSON text in the schema'
     {"format": 1, "class": ..., "params": {...}, "attributes": {...}}
 
 Arrays stand there as {"array": name, "dtype": ..., "shape": [...]}, sparse matrices as {"csr": [data, indices, indptr], "shape": ...},
-kernels as {"kernel": class name, "params": {...}}, norms likewise as {"norm": ...}, splitters of `cv` as {"splitter": ...}, what folds have
-left (`FoldModels` with an `Expansion`, `Calibration`) as {"part": class name, "fields": {...}}. The parts of a model's `Expansion` stand among the
+kernels as {"kernel": class name, "params": {...}}, norms likewise as {"norm": ...}, splitters of `cv` as
+{"splitter": ...}, what folds have left (`FoldModels` with an `Expansion`, `Calibration`) as {"part": class name,
+"fields": {...}}. The parts of a model's `Expansion` stand among the
 attributes, under names of their own (`PARTS`); of the training rows only support vectors are in the file. Models with a
 `Custom` kernel hold a function, which is code, and are not saved.
 

@@ -24,8 +24,8 @@ class Head:
     solver : "chunking" or "wrapper". theta_step : "auto", "analytic" or "cutting_plane". tol : relative duality gap to reach.
     normalize : kind of normalisation whose constants are learned from the unmasked rows of this head.
     start : dual variables (n,) and weights (E,) to begin with, or None. normalisation : (E,) factors that are known already.
-    after : place, in the list that this head comes in, of one of much the same problem: this one waits for its first result, and begins
-    there. A fold, say, of a problem of all rows.
+    after : place, in the list that this head comes in, of a head of much the same problem, whose first result it
+    waits for and begins from; a fold comes after the problem of all rows.
     ceiling : give up as soon as the dual objective, and so the optimum, is above this.
     path : factors of the bounds, solved one after the other from where the last one ended (a path over C; ascending is best).
     stage : where on the path to begin.

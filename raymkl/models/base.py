@@ -285,7 +285,10 @@ class BaseMKL:
         return np.maximum(theta, 0.0) if self._prices[0] else self._norm_of(len(theta)).project(theta)
 
     def _train(self, rows: dict, kernels: list[Kernel], heads: list[Head], folds: FoldsBeside | None = None) -> None:
-        """Hand the problem to the engine and keep what it learned. folds : whose heads are trained beside, and that take their results."""
+        """Hand the problem to the engine and keep what it learned.
+
+        folds : whose heads are trained beside these, and that take their results.
+        """
         every = heads if folds is None else [*heads, *folds.heads]
         problem, working, gate_of_entry = self._describe(rows, kernels, every)
         trained = train(working, problem, every, self.engine, self.ray_params, Progress() if self.verbose else None)

@@ -109,6 +109,14 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     kernel_costs : None, "tail" or (M,) numbers >= 0
         r_m of the prices: all 1, the tail sum of the kernel as it was given (its trace less two eigenvalues) over the number of rows that
         count, or these numbers.
+    probability : {None, "sigmoid", "isotonic"}
+        Calibrated probabilities (`predict_proba`): curves fitted to the decision values of rows held out, one per class,
+        as `CalibratedClassifierCV(ensemble=False)` does. The folds are heads beside the fit, which stays what it is.
+    cv : int, splitter, or list of (train, test)
+        Folds of `probability` and `conformal`, which must be a partition of the rows; an int is that of a
+        `StratifiedKFold`.
+    conformal : bool
+        Keep the models of the folds for prediction sets (`predict_set`).
 
     Attributes
     ----------
@@ -124,6 +132,11 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     tail_sums_ : (M,) what the kernels were divided by, with normalize="tail" or a `kernels.TailSum`.
     kernels_ : the kernels that were learned over. engine_used_ : "local" or "ray".
     expansion_ : `raymkl.models.expansion.Expansion`, the sum over support vectors that predictions are made of.
+    held_out_decision_ : (n,) or (n, n_classes) decision values of the training rows, each by the fold that holds it out;
+        with `probability` or `conformal`, as the next ones.
+    folds_ : (n,) the fold that holds each row out. fold_gaps_ : (n_folds,), or (n_folds, n_classes) where
+        `duality_gap_` has one per class, relative duality gaps.
+    calibration_ : curves from decision values to probabilities, with `probability`. fold_models_ : with `conformal`.
 
     Examples
     --------
@@ -345,11 +358,12 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     @available_if(_has_probabilities)
     @datasets_too
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities (n, n_classes) of the classes, in the order of `classes_`; with `probability`, or loss="logistic".
+        """Probabilities (n, n_classes), in the order of `classes_`; with `probability`, or loss="logistic".
 
-        With `probability` they are calibrated: curves that were fitted to decision values of rows held out, one per class, divided by
-        their sum. The most likely class may then be another one than that of `predict`, in a rare row. Else, for two classes, their log
-        odds are the decision values; for more, those of one class against the rest, divided by their sum.
+        With `probability` they are calibrated: curves that were fitted to decision values of rows held out, one per
+        class, divided by their sum. The most likely class may then be another one than that of `predict`, in a rare
+        row. Else, for two classes, their log odds are the decision values; for more, those of one class against the
+        rest, divided by their sum.
         """
         if not _is_calibrated(self):
             return probabilities_of(self.decision_function(X))
@@ -366,9 +380,13 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     def predict_set(self, X: Any, coverage: float = 0.9) -> np.ndarray:
         """Classes that fit each row; with conformal=True.
 
-        With strangeness max_{l != k} f_l - f_k (f and -f for two classes) and training row i held out by fold(i), class k is in the set of
-        x where (1 + #{i : strangeness_fold(i)(x, k) <= strangeness_fold(i)(x_i, y_i)}) / (n + 1) > 1 - coverage. Over many new rows like
-        the training rows, about this part of the sets hold the right class; that is no promise about one row.
+        With strangeness max_{l != k} f_l - f_k (f and -f for two classes) and training row i held out by fold(i),
+        class k is in the set of x where
+
+            (1 + #{i : strangeness_fold(i)(x, k) <= strangeness_fold(i)(x_i, y_i)}) / (n + 1) > 1 - coverage
+
+        Over many new rows like the training rows, about this part of the sets hold the right class; that is no
+        promise about one row.
 
         Parameters
         ----------

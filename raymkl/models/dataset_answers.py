@@ -66,7 +66,10 @@ def answers(model: Any, dataset: Any, method: str, *more: Any, **options: Any) -
 
 
 class Worker:
-    """Holds a model and answers batches. model : a list with a reference to it. more, options : further arguments of the method."""
+    """Holds a model and answers batches.
+
+    model : a list with a reference to it. more, options : further arguments of the method.
+    """
 
     def __init__(self, model: list, method: str, more: tuple = (), options: dict | None = None):
         import ray

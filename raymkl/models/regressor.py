@@ -47,6 +47,10 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
         Of the Huber loss: errors beyond it count linearly; in the units of y.
     quantile : float in (0, 1)
         Of the quantile loss: the part of the examples that f is to lie above.
+    conformal : bool
+        Keep the models of folds, which are heads beside the fit, for intervals (`predict_interval`).
+    cv : int, splitter, or list of (train, test)
+        Folds of `conformal`, which must be a partition of the rows; an int is that of a `KFold`.
 
     Attributes
     ----------
@@ -54,6 +58,8 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
     dual_coef_ : (1, n_support) signed dual variables. intercept_ : (1,).
     duality_gap_, primal_objective_, dual_objective_ : float. n_iter_, converged_, history_, kernels_, n_features_in_,
         engine_used_, expansion_ : as for `MKLClassifier`.
+    held_out_decision_ : (n,) predictions of the training rows, each by the fold that holds it out; with `conformal`, as
+        folds_, fold_gaps_ and fold_models_, which are as for `MKLClassifier`.
 
     Examples
     --------
@@ -216,9 +222,10 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
     def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
         """Intervals for y of each row; with conformal=True.
 
-        With training row i held out by fold(i) and r_i = y_i - f_fold(i)(x_i), from the floor((1 - coverage)(n + 1))-th smallest of
-        f_fold(i)(x) - |r_i| to the ceil(coverage (n + 1))-th smallest of f_fold(i)(x) + |r_i| (CV+). Over many new rows like the training
-        rows, about this part of the intervals hold y; that is no promise about one row.
+        With training row i held out by fold(i) and r_i = y_i - f_fold(i)(x_i), from the
+        floor((1 - coverage)(n + 1))-th smallest of f_fold(i)(x) - |r_i| to the ceil(coverage (n + 1))-th smallest of
+        f_fold(i)(x) + |r_i| (CV+). Over many new rows like the training rows, about this part of the intervals hold
+        y; that is no promise about one row.
 
         Parameters
         ----------

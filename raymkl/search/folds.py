@@ -141,7 +141,10 @@ class Folds:
         return heads, held_out
 
     def values_of(self, values: list[np.ndarray], fold: int, part: str) -> list[np.ndarray]:
-        """Of decision values of heads that watch all rows, those of a fold's test or training rows; those of folds within it as they are."""
+        """Of decision values of heads that watch all rows, those of a fold's test or training rows.
+
+        Those of folds within it stay as they are.
+        """
         index = self.splits[fold][part == "test"]
         return [f[index] if len(f) == len(self.y) else f for f in values]
 

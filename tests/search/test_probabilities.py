@@ -1,4 +1,6 @@
-"""Searches by scores of probabilities: folds within folds as heads, against scikit-learn's search that refits all of them."""
+"""Searches by scores of probabilities: folds within folds as heads, against scikit-learn's search that
+refits all of them.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The heads of a run: those at work, those that wait for room or for another head, and those that the shards are still to forget."""
+"""The heads of a run: at work, waiting for room or for another head, or still to be forgotten by the shards."""
 
 from __future__ import annotations
 
@@ -75,7 +75,8 @@ class Roster:
     def call_up(self, room: int, begun: Container[int] = ()) -> list[tuple[int, Head]]:
         """Heads that need not wait any longer, where `room` of them can work at a time; a party that is alone always can.
 
-        begun : heads that have a result, which those that come after them wait for. One that is gone without a result is not waited for.
+        begun : heads that have a result, which those that come after them wait for. Nobody waits for one that is
+        gone without a result.
         """
         chosen: list[tuple[int, Head]] = []
         parties, later = list(self.waiting), []

@@ -1,5 +1,5 @@
-"""How heads that have waited come to work: normalisation, the round-off of their kernels, a first point (their own, or that of the head
-that they come after), a leader for those that share weights.
+"""How heads that have waited come to work: normalisation, the round-off of their kernels, a first point (their
+own, or that of the head that they come after), a leader for those that share weights.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from .shared import Shared
 def following(shared: Shared, head: Head, results: Mapping[int, list[HeadResult]]) -> Head:
     """A head with the point that it begins from, if it comes after another one whose first result is there.
 
-    A working set of all rows finds the dual variables at once, and sooner from nothing than from a point that lost some of its rows: then
-    the weights alone are taken over.
+    A working set of all rows finds the dual variables at once, and sooner from nothing than from a point that
+    lost some of its rows: then the weights alone are taken over.
     """
     found = results.get(head.after) if head.after is not None and head.start is None else None
     if not found:

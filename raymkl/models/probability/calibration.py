@@ -1,15 +1,16 @@
 """Probabilities from decision values, fitted to decision values of rows that were held out.
 
-    sigmoid     P(y = k | f) = 1 / (1 + exp(-(slope f + offset)))          (Platt's, with his targets in place of 0 and 1)
+    sigmoid     P(y = k | f) = 1 / (1 + exp(-(slope f + offset)))        (Platt's, with targets near 0 and 1)
     isotonic    P(y = k | f) = the least-squares fit among all functions that never fall
 
-One curve per class, each fitted to "this class or another one"; probabilities of three and more classes are divided by their sum. The
-same as scikit-learn's `CalibratedClassifierCV(ensemble=False)`.
+One curve per class, each fitted to "this class or another one"; probabilities of three and more classes are
+divided by their sum. The same as scikit-learn's `CalibratedClassifierCV(ensemble=False)`.
 
 References
 ----------
-Platt: Probabilistic outputs for support vector machines, 1999. Lin, Lin, Weng: A note on Platt's probabilistic outputs, 2007.
-Zadrozny, Elkan: Transforming classifier scores into accurate multiclass probability estimates, 2002.
+Platt: Probabilistic outputs for support vector machines, 1999. Lin, Lin, Weng: A note on Platt's
+probabilistic outputs, 2007. Zadrozny, Elkan: Transforming classifier scores into accurate multiclass
+probability estimates, 2002.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 from scipy.special import expit
 
 METHODS = ("sigmoid", "isotonic")
-# Newton steps, and the length of a step relative to the curve's own numbers below which nothing is left to do.
+# Newton steps, and the length of a step, relative to the curve's own numbers, that is the last.
 NEWTON_STEPS = 100
 SETTLED = 1e-12
 # Times that a step is halved.
@@ -32,16 +33,27 @@ HALVINGS = 40
 class Calibration:
     """Curves that turn decision values into probabilities.
 
-    method : "sigmoid" or "isotonic". curves : one for two classes, else one per class; of "sigmoid" (slope, offset), of "isotonic"
-    decision values (k,) and probabilities (k,) at them, between which they are linear and beyond which they are constant.
+    method : "sigmoid" or "isotonic". curves : one for two classes, else one per class; of "sigmoid" (slope,
+    offset), of "isotonic" decision values (k,) and probabilities (k,) at them, between which they are linear
+    and beyond which they are constant.
     """
 
     method: str
     curves: list[tuple[Any, Any]]
 
     @classmethod
-    def fit(cls, method: str, values: np.ndarray, y: np.ndarray, classes: np.ndarray, weights: np.ndarray | None = None) -> Calibration:
-        """values : (n,) of two classes or (n, n_classes), of rows held out. y : (n,) labels. weights : (n,) or None."""
+    def fit(
+        cls,
+        method: str,
+        values: np.ndarray,
+        y: np.ndarray,
+        classes: np.ndarray,
+        weights: np.ndarray | None = None,
+    ) -> Calibration:
+        """values : (n,) of two classes or (n, n_classes), of rows held out.
+
+        y : (n,) labels. weights : (n,) or None.
+        """
         columns = values[:, None] if values.ndim == 1 else values
         positives = classes[1:] if len(classes) == 2 else classes
         fitted = {"sigmoid": fit_sigmoid, "isotonic": fit_isotonic}[method]
@@ -61,7 +73,9 @@ class Calibration:
         return expit(first * f + second) if self.method == "sigmoid" else np.interp(f, first, second)
 
     def check(self, n_curves: int) -> None:
-        """Raise ValueError for curves that cannot be those of a model with so many decision values per row, as a file may have them."""
+        """Raise ValueError for curves that cannot be those of a model with so many decision values per row,
+        as a file may have them.
+        """
         if self.method not in METHODS or not isinstance(self.curves, list) or len(self.curves) != n_curves:
             raise ValueError("the parts of the model do not fit together: its calibration")
         for curve in self.curves:
@@ -87,7 +101,8 @@ def fit_sigmoid(f: np.ndarray, positive: np.ndarray, weights: np.ndarray | None)
 
         min_{slope, offset}  sum_i w_i (log(1 + exp(z_i)) - t_i z_i),    z_i = slope f_i + offset
 
-    with t_i = (n_+ + 1) / (n_+ + 2) for positive rows and 1 / (n_- + 2) for others, n_+ and n_- being their sums of weights.
+    with t_i = (n_+ + 1) / (n_+ + 2) for positive rows and 1 / (n_- + 2) for others, n_+ and n_- being their
+    sums of weights.
     """
     w = np.ones(len(f)) if weights is None else np.asarray(weights, float)
     above, below = float(w[positive].sum()), float(w[~positive].sum())

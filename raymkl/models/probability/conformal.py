@@ -1,12 +1,12 @@
-"""Prediction sets and intervals from the models of the folds, each of which has not seen the rows that it holds out.
+"""Prediction sets and intervals from the models of the folds, which have not seen the rows that they hold out.
 
-    strangeness of x as one of class k     max_{l != k} f_l(x) - f_k(x)                             (f and -f for two classes)
-    sets        class k is in the set of x where  (1 + #{i : strangeness_fold(i)(x, k) <= strangeness_fold(i)(x_i, y_i)}) / (n + 1)
-                exceeds 1 - coverage                                                                (cross-conformal)
-    intervals   from the floor((1 - coverage)(n + 1))-th smallest f_fold(i)(x) - |r_i|
-                to the ceil(coverage (n + 1))-th smallest f_fold(i)(x) + |r_i|                      (CV+)
+    strangeness   of x as one of class k is max_{l != k} f_l(x) - f_k(x), with f and -f for two classes
+    sets          hold class k where (1 + #{i : strangeness_fold(i)(x, k) <= strangeness_fold(i)(x_i, y_i)})
+                  / (n + 1) exceeds 1 - coverage (cross-conformal)
+    intervals     reach from the floor((1 - coverage)(n + 1))-th smallest f_fold(i)(x) - |r_i|
+                  to the ceil(coverage (n + 1))-th smallest f_fold(i)(x) + |r_i| (CV+)
 
-with row i = 1..n held out by fold(i), and r_i = y_i - f_fold(i)(x_i). Both are promises about many rows, not about one.
+with row i = 1..n held out by fold(i), and r_i = y_i - f_fold(i)(x_i). Both are promises about many rows, not one.
 
 References
 ----------
@@ -34,11 +34,11 @@ TIE = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class FoldModels:
-    """The models of F folds with H decision values each, and how well each training row fits the one that holds it out.
+    """The models of F folds with H decision values each, and how strange each training row is to its own.
 
-    expansion : of F * H heads, those of a fold next to each other, over the union of their support rows, so that new rows cost one pass of
-    kernel values. intercepts : (F * H,). fold : (n,) the fold that holds each training row out. scores : (n,) strangeness of its own
-    class, or |r_i|.
+    expansion : of F * H heads, those of a fold next to each other, over the union of their support rows, so
+    that new rows cost one pass of kernel values. intercepts : (F * H,). fold : (n,) the fold that holds each
+    training row out. scores : (n,) strangeness of its own class, or |r_i|.
     """
 
     expansion: Expansion
@@ -58,7 +58,10 @@ class FoldModels:
         return np.sort(self.scores[self.fold == fold])
 
     def check(self, n_values: int) -> None:
-        """Raise ValueError for parts that do not fit each other, as a file may have them. n_values : decision values of a fold per row."""
+        """Raise ValueError for parts that do not fit each other, as a file may have them.
+
+        n_values : decision values of a fold per row.
+        """
         n = np.shape(self.fold)
         fine = (
             isinstance(self.expansion, Expansion)
@@ -76,7 +79,7 @@ class FoldModels:
 def check_coverage(coverage: Any) -> float:
     """coverage as a float in (0, 1); else ValueError."""
     if not (isinstance(coverage, Real) and not isinstance(coverage, bool | np.bool_) and 0 < coverage < 1):
-        raise ValueError(f"coverage must be a number in (0, 1), the part of new rows that is to be covered; got {coverage!r}")
+        raise ValueError(f"coverage must be a number in (0, 1), the part of new rows to cover; got {coverage!r}")
     return float(coverage)
 
 
@@ -93,7 +96,10 @@ def strangeness(values: np.ndarray) -> np.ndarray:
 
 
 def sets(values: np.ndarray, models: FoldModels, coverage: float) -> np.ndarray:
-    """(n_new, n_classes) bool, classes that fit. values : (n_new, F * H) decision values of the models of the folds."""
+    """(n_new, n_classes) bool, classes that fit.
+
+    values : (n_new, F * H) decision values of the models of the folds.
+    """
     n, per_fold, total = len(models.scores), values.shape[1] // models.n_folds, 0
     for fold in range(models.n_folds):
         new, old = strangeness(values[:, fold * per_fold : (fold + 1) * per_fold]), models.scores_of(fold)
@@ -102,9 +108,15 @@ def sets(values: np.ndarray, models: FoldModels, coverage: float) -> np.ndarray:
 
 
 def intervals(values: np.ndarray, models: FoldModels, coverage: float) -> np.ndarray:
-    """(n_new, 2) lower and upper ends, infinite where n is too small to say. values : (n_new, F) predictions of the models of the folds."""
+    """(n_new, 2) lower and upper ends, infinite where n is too small to say.
+
+    values : (n_new, F) predictions of the models of the folds.
+    """
     n = len(models.scores)
-    low, high = int(np.floor((1.0 - coverage) * (n + 1) + ROUND_OFF)), int(np.ceil(coverage * (n + 1) - ROUND_OFF))
+    low, high = (
+        int(np.floor((1.0 - coverage) * (n + 1) + ROUND_OFF)),
+        int(np.ceil(coverage * (n + 1) - ROUND_OFF)),
+    )
     ends = np.empty((len(values), 2))
     ends[:] = -np.inf, np.inf
     step = max(1, TILE_BYTES // (8 * n))

@@ -1,7 +1,8 @@
-"""The folds of a fit as heads beside it, and what comes of their decision values for the rows that they hold out.
+"""The folds of a fit as heads beside it, and what comes of their decision values for rows they hold out.
 
-The fit on all rows and its folds are heads over one set of kernel blocks. A fold is a row mask, comes after the head of the same class on
-all rows, and begins where that has ended. Its constants of `normalize` and its class weights are those of its own training rows.
+The fit on all rows and its folds are heads over one set of kernel blocks. A fold is a row mask, comes after
+the head of the same class on all rows, and begins where that has ended. Its constants of `normalize` and its
+class weights are those of its own training rows.
 """
 
 from __future__ import annotations
@@ -37,8 +38,10 @@ ROWS_AT_ONCE = 4_096
 class FoldsBeside:
     """Folds of a fit: heads to train beside those of all rows, and then their results.
 
-    splits : (train, test) row numbers. heads : F * H, those of a fold next to each other. shifts : (F,) what is added to decision values.
-    results : of the heads. rows, gates, gate_of_entry : all training rows by view key, their gates (n, J) and the gate of every entry.
+    splits : (train, test) row numbers. heads : F * H, those of a fold next to each other. shifts : (F,) what
+    is added to decision values.
+    results : of the heads. rows, gates, gate_of_entry : all training rows by view key, their gates (n, J) and
+    the gate of every entry.
     """
 
     splits: Splits
@@ -50,8 +53,18 @@ class FoldsBeside:
     gate_of_entry: list[int] | None = None
 
     @classmethod
-    def of(cls, estimator: Any, y: np.ndarray, sample_weight: np.ndarray | None, splits: Splits, path: tuple[float, ...]) -> FoldsBeside:
-        """Folds of rows with targets y (n,), for a path over C. The heads of all rows come before them, in the order of the classes."""
+    def of(
+        cls,
+        estimator: Any,
+        y: np.ndarray,
+        sample_weight: np.ndarray | None,
+        splits: Splits,
+        path: tuple[float, ...],
+    ) -> FoldsBeside:
+        """Folds of rows with targets y (n,), for a path over C.
+
+        The heads of all rows come before them, in the order of the classes.
+        """
         heads: list[Head] = []
         shifts = np.zeros(len(splits))
         for fold, (train, test) in enumerate(splits):
@@ -81,11 +94,11 @@ class FoldsBeside:
 
     @property
     def worst(self) -> float:
-        """The largest relative duality gap among problems that stopped above their tolerance; 0 where there are none."""
+        """The largest relative duality gap of a problem that stopped above its tolerance, or 0."""
         return max((result.certificate.gap for result in self.results if not result.converged), default=0.0)
 
     def decisions(self) -> np.ndarray:
-        """(n,), or (n, H) where there are several, decision values of every row by the fold that holds it out."""
+        """(n,), or (n, H) for several classes, decision values of every row by the fold that holds it out."""
         values = joined(self.splits, [result.f for result in self.results]) + self.shifts[self.fold][:, None]
         return values[:, 0] if values.shape[1] == 1 else values
 
@@ -104,9 +117,9 @@ class FoldsBeside:
         return expansion, intercepts
 
     def decisions_by(self, expansion: Expansion, intercepts: np.ndarray) -> np.ndarray:
-        """(n, H) decision values of every row by the fold that holds it out, out of the very sums by which new rows get theirs.
+        """(n, H) decision values of every row by the fold that holds it out, by the sums that new rows get.
 
-        What is counted is who is stranger than whom: a new row that is a copy of a training row must meet the same number.
+        What is counted is who is stranger than whom: a copy of a training row must meet the same number.
         """
         values = np.empty((expansion.n_train, self.per_fold))
         for fold, (_, test) in enumerate(self.splits):
@@ -119,13 +132,13 @@ class FoldsBeside:
         return values
 
     def kept(self, kernels: list, score: Any) -> FoldModels:
-        """The models of the folds, and score(values (n, H)) (n,) of every training row by the one that holds it out."""
+        """The models of the folds, and score(values (n, H)) (n,) of every training row by its own."""
         expansion, intercepts = self.models(kernels)
         return FoldModels(expansion, intercepts, self.fold, score(self.decisions_by(expansion, intercepts)))
 
 
 class FoldsApart(FoldsBeside):
-    """Folds that are fits of their own, because each has kernels of its own: kernels=None is a bank made from the training rows.
+    """Folds that are fits of their own, because each has a bank of its own, as kernels=None wants it.
 
     fitted : the model of every fold.
     """
@@ -173,7 +186,10 @@ class FoldsApart(FoldsBeside):
 
 
 def joined(splits: Splits, parts: list[np.ndarray]) -> np.ndarray:
-    """(n, H) from the values of every fold's test rows. parts : F * H arrays, those of a fold next to each other."""
+    """(n, H) from the values of every fold's test rows.
+
+    parts : F * H arrays, those of a fold next to each other.
+    """
     per_fold = len(parts) // len(splits)
     values = np.empty((sum(len(test) for _, test in splits), per_fold))
     for fold, (_, test) in enumerate(splits):
@@ -190,7 +206,8 @@ def training_rows(rows: Any, ids: np.ndarray, columns: np.ndarray) -> dict:
     return found
 
 
-# -- what estimators do with them ---------------------------------------------------------------------------------------
+# -- what estimators do with them
+# ---------------------------------------------------------------------------------------
 
 
 def known_weights(sample_weight: Any) -> np.ndarray | None:
@@ -199,10 +216,11 @@ def known_weights(sample_weight: Any) -> np.ndarray | None:
 
 
 def folds_beside(estimator: Any, X: Any, y: np.ndarray, sample_weight: Any, classifier: bool) -> FoldsBeside | None:
-    """The folds that `probability` or `conformal` of an estimator ask for, None where nobody does. What earlier ones left is forgotten.
+    """The folds that `probability` or `conformal` of an estimator ask for, None where nobody does. What
+    earlier ones left is forgotten.
 
-    X, y : the rows, as they were read, and their targets (n,). Raises ValueError for folds that are no partition, or that leave too little
-    to learn from.
+    X, y : the rows, as they were read, and their targets (n,). Raises ValueError for folds that are no
+    partition, or that leave too little to learn from.
     """
     for name in LEFT:
         vars(estimator).pop(name, None)
@@ -212,7 +230,9 @@ def folds_beside(estimator: Any, X: Any, y: np.ndarray, sample_weight: Any, clas
     if estimator.kernels is not None:
         return FoldsBeside.of(estimator, y, weights, splits, (float(estimator.C),))
     if isinstance(X, SourceInput):
-        raise ValueError("kernels=None is a bank made from the rows of each fold, which is not done for a path or Dataset; give kernels")
+        raise ValueError(
+            "kernels=None is a bank made from the rows of each fold, which is not done for a path or Dataset; give a list of kernels"
+        )
     return FoldsApart(estimator, X.X if isinstance(X, SessionRows) else X, y, weights, splits)
 
 
@@ -223,8 +243,8 @@ def keep_folds(estimator: Any, folds: FoldsBeside) -> None:
     estimator.held_out_decision_ = folds.decisions()
     if folds.worst > 0:
         warnings.warn(
-            f"folds of cv stopped above tol={estimator.tol:g}, the worst at a relative duality gap of {folds.worst:.3g}; "
-            "raise max_iter or tol",
+            f"folds of cv stopped above tol={estimator.tol:g}, the worst at a relative duality gap of "
+            f"{folds.worst:.3g}; raise max_iter or tol",
             ConvergenceWarning,
             stacklevel=3,
         )

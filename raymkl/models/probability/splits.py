@@ -47,7 +47,10 @@ def are_masks(splits: Splits) -> bool:
 
 
 def check_folds_params(conformal: Any, cv: Any, probability: Any = None) -> None:
-    """Raise ValueError, which names the argument, unless they can be those of an estimator. `cv` counts where something asks for folds."""
+    """Raise ValueError, which names the argument, unless they can be those of an estimator.
+
+    `cv` counts where something asks for folds.
+    """
     if not any(probability is known or (isinstance(probability, str) and probability == known) for known in (None, *METHODS)):
         raise ValueError(f"probability must be None or one of {', '.join(map(repr, METHODS))}; got {probability!r}")
     if not isinstance(conformal, bool | np.bool_):
@@ -61,7 +64,8 @@ def check_folds_params(conformal: Any, cv: Any, probability: Any = None) -> None
 
 
 def partition_of(cv: Any, y: np.ndarray, classifier: bool) -> Splits:
-    """Folds of rows with targets y (n,) that hold every row out once, and have examples of every class to learn from.
+    """Folds of rows with targets y (n,) that hold every row out once, and have examples of every class to
+    learn from.
 
     Raises ValueError, which names `cv`, for others.
     """
@@ -94,8 +98,8 @@ def _check_sizes(y: np.ndarray, n_folds: int) -> None:
     if len(small):
         label, count = classes.tolist()[small[0]], counts[small[0]]
         raise ValueError(
-            f"class {label!r} has {count} row{'s' if count > 1 else ''}, fewer than the {n_folds} folds of cv; every fold must hold one of "
-            f"each class out: take cv={max(count, 2)} or fewer, or more rows of this class"
+            f"class {label!r} has {count} row{'s' if count > 1 else ''}, fewer than the {n_folds} folds of cv; "
+            f"every fold must hold one of each class out: take cv={max(count, 2)} or fewer, or more rows of it"
         )
 
 
@@ -105,7 +109,10 @@ def settings_of(splitter: Any) -> dict:
 
 
 def storable(cv: Any, fold: np.ndarray | None) -> Any:
-    """`cv` as a file can hold it: as it is, or the folds that were made of it. fold : (n,) fold of every row, None if there were none."""
+    """`cv` as a file can hold it: as it is, or the folds that were made of it.
+
+    fold : (n,) fold of every row, None if there were none.
+    """
     plain = isinstance(getattr(cv, "random_state", None), Integral | None)
     if cv is None or isinstance(cv, Integral) or (type(cv) in SETTINGS and plain):
         return cv

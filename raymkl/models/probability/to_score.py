@@ -15,7 +15,9 @@ from .splits import Splits
 
 
 def probabilities_of(values: np.ndarray) -> np.ndarray:
-    """(n, n_classes) from decision values (n,) of two classes, or (n, n_classes) of one-vs-rest, that are log odds."""
+    """(n, n_classes) from decision values (n,) of two classes, or (n, n_classes) of one-vs-rest, that are
+    log odds.
+    """
     if values.ndim == 1:
         return np.stack([expit(-values), expit(values)], axis=1)
     # Where all are far below 0, their sum is nothing and their ratios are those of exp(values).
@@ -27,11 +29,19 @@ def probabilities_of(values: np.ndarray) -> np.ndarray:
 class HeldOutClassifier(ClassifierMixin, BaseEstimator):
     """Decision values of one set of rows in the clothes of a fitted classifier, for scikit-learn's scorers.
 
-    classes_ : labels. values : (n,) or (n, n_classes) decision values of the rows that `predict` and `decision_function` are asked for.
-    probabilities : whether the values are log odds. calibration : what makes probabilities of them otherwise, or None.
+    classes_ : labels. values : (n,) or (n, n_classes) decision values of the rows that `predict` and
+    `decision_function` are asked for.
+    probabilities : whether the values are log odds. calibration : what makes probabilities of them otherwise,
+    or None.
     """
 
-    def __init__(self, classes: Any = None, values: Any = None, probabilities: bool = False, calibration: Calibration | None = None):
+    def __init__(
+        self,
+        classes: Any = None,
+        values: Any = None,
+        probabilities: bool = False,
+        calibration: Calibration | None = None,
+    ):
         self.classes = classes
         self.values = values
         self.probabilities = probabilities
@@ -64,16 +74,20 @@ class HeldOutClassifier(ClassifierMixin, BaseEstimator):
 
 
 class CalibratedHeldOut:
-    """What turns decision values of a fold, and of the folds within it that its probabilities are calibrated by, into a classifier to score.
+    """What turns decision values of a fold, and of the folds within it that its probabilities are calibrated
+    by, into a classifier to score.
 
-    classes, method : labels, and how to calibrate. splits : the folds within, by places in `y` (n_train,) and `weights` (n_train,) or None.
+    classes, method : labels, and how to calibrate. splits : the folds within, by places in `y` (n_train,) and
+    `weights` (n_train,) or None.
     """
 
     def __init__(self, classes: np.ndarray, method: str, splits: Splits, y: np.ndarray, weights: np.ndarray | None):
         self.classes, self.method, self.splits, self.y, self.weights = classes, method, splits, y, weights
 
     def with_values(self, parts: list[np.ndarray]) -> HeldOutClassifier:
-        """A classifier that answers with the decision values of the first heads, and with probabilities by those of the others."""
+        """A classifier that answers with the decision values of the first heads, and with probabilities by
+        those of the others.
+        """
         n_own = len(parts) // (1 + len(self.splits))
         values = joined(self.splits, parts[n_own:])
         values = values[:, 0] if n_own == 1 else values

@@ -17,7 +17,15 @@ from raymkl.models.probability.conformal import FoldModels, check_coverage, inte
 def models_of(fold, scores, n_values=1):
     """FoldModels whose expansion nobody asks."""
     n, heads = len(fold), (max(fold) + 1) * n_values
-    nobody = Expansion([Linear()], np.ones((heads, 1)), np.zeros((heads, 0)), np.empty(0, int), {None: np.empty((0, 1))}, n, [-1])
+    nobody = Expansion(
+        [Linear()],
+        np.ones((heads, 1)),
+        np.zeros((heads, 0)),
+        np.empty(0, int),
+        {None: np.empty((0, 1))},
+        n,
+        [-1],
+    )
     return FoldModels(nobody, np.zeros(heads), np.asarray(fold), np.asarray(scores, float))
 
 
@@ -86,7 +94,10 @@ def test_intervals_are_made_in_tiles(monkeypatch):
 def test_a_copy_of_a_training_row_is_as_strange_as_that_up_to_round_off():
     models = models_of([0, 1, 0], [2.0, 5.0, 5.0])
     for nudge in (-1e-13, 0.0, 1e-13):
-        assert sets(np.full((1, 2), -2.5 + nudge), models, 0.4)[0].tolist() == [True, True]  # class 1 is 5 strange: 3 of 4 rows
+        assert sets(np.full((1, 2), -2.5 + nudge), models, 0.4)[0].tolist() == [
+            True,
+            True,
+        ]  # class 1 is 5 strange: 3 of 4 rows
 
 
 @pytest.mark.parametrize("coverage", [0, 1, 0.0, 1.0, -0.5, 1.2, "0.9", None, True, np.nan, np.inf])

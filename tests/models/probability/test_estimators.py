@@ -32,7 +32,17 @@ def classifier(**more):
 
 
 def regressor(**more):
-    return MKLRegressor(**{"kernels": BANK, "engine": "local", "tol": 1e-6, "C": 3.0, "conformal": True, "cv": KFold(4), **more})
+    return MKLRegressor(
+        **{
+            "kernels": BANK,
+            "engine": "local",
+            "tol": 1e-6,
+            "C": 3.0,
+            "conformal": True,
+            "cv": KFold(4),
+            **more,
+        }
+    )
 
 
 def refitted(model, rows, y, splits, weights=None):
@@ -102,7 +112,9 @@ def test_sets_are_those_of_refits(case):
 
 
 @pytest.mark.parametrize(
-    "more", [{}, {"normalize": "multiplicative", "loss": "huber"}, {"kernels": None, "normalize": "spherical"}], ids=str
+    "more",
+    [{}, {"normalize": "multiplicative", "loss": "huber"}, {"kernels": None, "normalize": "spherical"}],
+    ids=str,
 )
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["alike", "weighted"])
 def test_intervals_are_those_of_refits(more, weights):
@@ -124,7 +136,7 @@ def test_intervals_are_those_of_refits(more, weights):
 def test_every_fold_holds_its_certificate():
     """Gaps of the folds, recomputed from matrices and the public arrays of their models."""
     model = classifier(conformal=True, tol=1e-3, C=2.0, p=1.5).fit(X, LABELS)
-    K, found, y = gram(BANK, X), model.fold_models_, np.where(LABELS == model.classes_[1], 1.0, -1.0)
+    K, found, y = gram(BANK, X), model.fold_models_, np.where(model.classes_[1] == LABELS, 1.0, -1.0)
     for fold in range(3):
         a, theta = np.zeros(len(X)), found.expansion.weights[fold]
         a[found.expansion.support] = found.expansion.coefficients[fold]
@@ -178,7 +190,11 @@ def test_errors_come_before_any_work(tmp_path):
     model = classifier(probability="sigmoid")
     fails(("probability", "sigmoid"), lambda: clone(model).set_params(probability="platt").fit(X, LABELS))
     fails(("class", "fewer"), lambda: clone(model).set_params(cv=60).fit(X, LABELS))
-    one = np.where(np.arange(len(X)) == np.flatnonzero(LABELS == LABELS.max())[0], 1.0, (LABELS != LABELS.max()).astype(float))
+    one = np.where(
+        np.arange(len(X)) == np.flatnonzero(LABELS.max() == LABELS)[0],
+        1.0,
+        (LABELS.max() != LABELS).astype(float),
+    )
     fails(("fold", "positive weight"), lambda: clone(model).fit(X, LABELS, sample_weight=one))
     fails(("coverage",), lambda: regressor(cv=2).fit(X, TARGET).predict_interval(X, coverage=1.0))
     pq.write_table(pa.table({f"x{k}": column for k, column in enumerate(X.T)}), tmp_path / "rows.parquet")

@@ -2,7 +2,15 @@
 
 import numpy as np
 import pytest
-from sklearn.model_selection import GroupKFold, KFold, LeaveOneOut, PredefinedSplit, ShuffleSplit, StratifiedKFold, TimeSeriesSplit
+from sklearn.model_selection import (
+    GroupKFold,
+    KFold,
+    LeaveOneOut,
+    PredefinedSplit,
+    ShuffleSplit,
+    StratifiedKFold,
+    TimeSeriesSplit,
+)
 
 from raymkl.models.probability.splits import check_folds_params, partition_of, settings_of, storable
 
@@ -10,7 +18,9 @@ Y = np.repeat([0, 1, 2], 8)
 
 
 @pytest.mark.parametrize(
-    "cv", [3, None, StratifiedKFold(4), KFold(4, shuffle=True, random_state=0), PredefinedSplit(np.arange(24) % 3)], ids=repr
+    "cv",
+    [3, None, StratifiedKFold(4), KFold(4, shuffle=True, random_state=0), PredefinedSplit(np.arange(24) % 3)],
+    ids=repr,
 )
 def test_folds_hold_every_row_out_once(cv):
     splits = partition_of(cv, Y, classifier=True)
@@ -49,7 +59,12 @@ def test_numbers_have_no_classes():
 
 
 @pytest.mark.parametrize(
-    "name, more", [("probability", {"probability": "platt"}), ("probability", {"probability": True}), ("conformal", {"conformal": 1})]
+    "name, more",
+    [
+        ("probability", {"probability": "platt"}),
+        ("probability", {"probability": True}),
+        ("conformal", {"conformal": 1}),
+    ],
 )
 def test_parameters_are_named(name, more):
     with pytest.raises(ValueError, match=f"{name} must be"):
@@ -67,8 +82,16 @@ def test_files_hold_splitters_or_the_folds_that_were_made():
     fold = np.arange(6) % 2
     assert storable(4, fold) == 4 and storable(None, None) is None
     kept = StratifiedKFold(3, shuffle=True, random_state=7)
-    assert storable(kept, fold) is kept and settings_of(kept) == {"n_splits": 3, "shuffle": True, "random_state": 7}
-    for other in (KFold(2, shuffle=True, random_state=np.random.RandomState(0)), [(np.arange(3), np.arange(3, 6))], LeaveOneOut()):
+    assert storable(kept, fold) is kept and settings_of(kept) == {
+        "n_splits": 3,
+        "shuffle": True,
+        "random_state": 7,
+    }
+    for other in (
+        KFold(2, shuffle=True, random_state=np.random.RandomState(0)),
+        [(np.arange(3), np.arange(3, 6))],
+        LeaveOneOut(),
+    ):
         np.testing.assert_array_equal(storable(other, fold).test_fold, fold)
     with pytest.raises(TypeError, match="cannot be saved"):
         storable(LeaveOneOut(), None)
