@@ -293,12 +293,13 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     def _fold_to_score(self, y: np.ndarray, sample_weight: np.ndarray | None, train: np.ndarray) -> tuple[list[Head], Any]:
         """The same with the heads of folds within these rows, where probabilities are calibrated by them."""
         heads, held_out = self._fold(y, sample_weight, train)
-        if not _is_calibrated(self):
+        method = getattr(self, "probability", None)
+        if method is None:
             return heads, held_out
         weights = None if sample_weight is None else sample_weight[train]
         within = partition_of(self.cv, y[train], classifier=True)
         folds = FoldsBeside.of(self, y, sample_weight, [(train[a], train[b]) for a, b in within], (1.0,))
-        return [*heads, *folds.heads], CalibratedHeldOut(held_out.classes_, self.probability, within, y[train], weights)
+        return [*heads, *folds.heads], CalibratedHeldOut(held_out.classes_, method, within, y[train], weights)
 
     def _check_labels(self, y: Any, n: int) -> np.ndarray:
         y = column_or_1d(y, warn=True)

@@ -62,16 +62,16 @@ class FoldModels:
 
         n_values : decision values of a fold per row.
         """
-        n = np.shape(self.fold)
-        fine = (
-            isinstance(self.expansion, Expansion)
-            and all(isinstance(part, np.ndarray) for part in (self.intercepts, self.fold, self.scores))
-            and (self.fold.dtype.kind in "iu" and self.scores.dtype.kind == self.intercepts.dtype.kind == "f")
-            and (len(n) == 1 and n == self.scores.shape == (self.expansion.n_train,))
-            and np.array_equal(np.unique(self.fold), np.arange(self.n_folds))
-            and self.intercepts.shape == (self.n_folds * n_values,) == self.expansion.weights.shape[:1]
-            and not np.isnan(self.scores).any()
-        )
+        arrays = all(isinstance(part, np.ndarray) and part.ndim == 1 for part in (self.intercepts, self.fold, self.scores))
+        fine = isinstance(self.expansion, Expansion) and arrays and len(self.fold) == len(self.scores) == self.expansion.n_train
+        if fine:
+            folds = np.unique(self.fold)
+            fine = (
+                (self.fold.dtype.kind in "iu" and self.scores.dtype.kind == self.intercepts.dtype.kind == "f")
+                and (len(folds) > 0 and folds[0] == 0 and folds[-1] == len(folds) - 1)
+                and len(self.intercepts) == len(folds) * n_values == len(self.expansion.weights)
+                and not np.isnan(self.scores).any()
+            )
         if not fine:
             raise ValueError("the parts of the model do not fit together: its folds")
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from raymkl.engine.rounds.admission import following
-from tests.engine.rounds.test_heads import N, Y, Run, assert_same_solution, head_of, train
+from tests.engine.rounds.test_heads import N, Run, Y, assert_same_solution, head_of, train
 
 FOLDS = [np.arange(N) % 3 != fold for fold in range(3)]
 

@@ -201,6 +201,7 @@ def test_errors_come_before_any_work(tmp_path):
     fails(("kernels=None", "fold"), lambda: regressor(kernels=None).fit(str(tmp_path / "rows.parquet"), TARGET))
 
 
+@pytest.mark.filterwarnings("ignore:stopped after")
 def test_folds_that_stop_short_are_told_of():
     with pytest.warns(ConvergenceWarning, match="folds of cv stopped above"):
         classifier(probability="sigmoid", tol=1e-9, max_iter=1, dtype="float32", normalize="multiplicative").fit(X, LABELS)
