@@ -33,6 +33,7 @@ class Head:
     total : what the dual variables sum to; the primal problem adds total * b.
     group : heads with the same group share one set of weights (quadratic terms summed over them); None stands alone.
     every_row : keep sums for every row, because something else than the rounds reads them.
+    entries : (E,) bool, the entries that this head learns over; the others are left out, as if the bank were smaller. None: all.
     shrinks : whether rows far from the margin may leave the rounds, and f alone may be kept while weights are held (see `head_rows`); set
     by the coordinator.
     """
@@ -56,12 +57,26 @@ class Head:
     group: int | None = None
     total: float = 0.0
     every_row: bool = False
+    entries: np.ndarray | None = None
     shrinks: bool = False
 
 
 def together(heads: list[Head]) -> int:
     """Heads that must be trained at the same time, because they share their weights."""
     return max(Counter(head.group for head in heads if head.group is not None).values(), default=1)
+
+
+def put_beside(heads: list[Head], more: list[Head]) -> slice:
+    """Put the heads of another model beside those of a list; returns their places.
+
+    The groups that they share weights in, and the heads that they come after, become those of the list.
+    """
+    first, groups = len(heads), 1 + max((head.group for head in heads if head.group is not None), default=-1)
+    for head in more:
+        head.group = None if head.group is None else groups + head.group
+        head.after = None if head.after is None else first + head.after
+    heads += more
+    return slice(first, len(heads))
 
 
 @dataclass

@@ -19,6 +19,7 @@ from .dataset_answers import datasets_too
 from .probability.conformal import check_coverage, intervals
 from .probability.held_out import decision_of_folds, folds_beside, keep_folds
 from .probability.splits import check_folds_params
+from .runs.callbacks import a_run
 
 
 class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
@@ -139,6 +140,7 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
         options = {"epsilon": self.epsilon, "delta": self.delta, "quantile": self.quantile}
         return kind(**{field.name: float(options[field.name]) for field in fields(kind)})
 
+    @a_run
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MKLRegressor:
         """Learn from n examples: X (any container), y (n,) numbers, sample_weight (n,) or None.
 

@@ -17,12 +17,14 @@ from sklearn.model_selection import ParameterGrid
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from ..engine.problem import put_beside
 from ..engine.progress import Progress
 from ..engine.run import train
 from ..metrics import scorer as scorer_of
 from ..models.sources import loaded
 from . import checkpoints
-from .folds import FoldByFold, Folds, are_masks, blocks_of, learns_by_heads, of_heads, paths_of, splits_of, template_of
+from .folds import FoldByFold, Folds, are_masks, splits_of
+from .settings import blocks_of, learns_by_heads, of_heads, paths_of, template_of
 
 
 def _best_has(name: str):
@@ -187,14 +189,11 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
             bounds = tuple(float(settings[position].get("C", template.C)) for position in path)
             for fold in everywhere:
                 try:
-                    more, held_out = folds.heads(changing, fold, bounds, self.return_train_score)
+                    more, held_out = folds.fold(changing, fold, bounds, self.return_train_score)
                 except ValueError as error:
                     self._failed(path, [fold], error, scorers, out)
                     continue
-                parties.append((path, fold, slice(len(heads), len(heads) + len(more)), held_out))
-                for head in more:
-                    head.after = None if head.after is None else head.after + len(heads)
-                heads += more
+                parties.append((path, fold, put_beside(heads, more), held_out))
         if not heads:
             return
         problem, rows = folds.problem(heads)

@@ -246,7 +246,7 @@ def keep_folds(estimator: Any, folds: FoldsBeside) -> None:
             f"folds of cv stopped above tol={estimator.tol:g}, the worst at a relative duality gap of "
             f"{folds.worst:.3g}; raise max_iter or tol",
             ConvergenceWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
