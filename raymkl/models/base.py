@@ -33,6 +33,7 @@ from .diagonals import largest_diagonal, spherical_gates
 from .expansion import Expansion
 from .missing.gating import Gating, clustered, gates_of_new, gating_of
 from .missing.presence import Presence, RowsOfViews, check_choice, presence_of, refuse
+from .probability.held_out import FoldsBeside
 from .runs.callbacks import WithCallbacks, run_of, stop_was_asked
 from .tails import check_prices, set_prices, set_tails
 
@@ -62,7 +63,8 @@ class BaseMKL(WithCallbacks):
     `class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator)`.
 
     A fitted estimator holds one `Expansion`, the attribute `expansion_`, from which predictions are made; files, diagnostics and reports
-    read it and public attributes alone. Searches describe their heads by `_check_params`, `_read`, `_describe`, `_head_params` and `_fold`.
+    read it and public attributes alone. Searches describe their heads by `_check_params`, `_read`, `_describe`, `_head_params` and
+    `_fold_to_score`.
     """
 
     # Whether a search may state folds as heads over one set of blocks, by `_fold`; not so where more than weights is learned from rows.
@@ -366,12 +368,20 @@ class BaseMKL(WithCallbacks):
         """Weights (M,) to begin with; those of kernels with prices are in no ball."""
         return np.maximum(theta, 0.0) if self._prices[0] else self._norm_of(len(theta)).project(theta)
 
-    def _train(self, rows: dict, kernels: list[Kernel], heads: list[Head]) -> None:
-        """Hand the problem to the engine and keep what it learned."""
-        problem, working, gate_of_entry = self._describe(rows, kernels, heads)
-        trained = run_of(self, working, problem, heads, Progress() if self.verbose else None)
+    def _train(self, rows: dict, kernels: list[Kernel], heads: list[Head], folds: FoldsBeside | None = None) -> None:
+        """Hand the problem to the engine and keep what it learned.
+
+        folds : whose heads are trained beside these, and that take their results.
+        """
+        every = heads if folds is None else [*heads, *folds.heads]
+        problem, working, gate_of_entry = self._describe(rows, kernels, every)
+        trained = run_of(self, working, problem, every, Progress() if self.verbose else None)
         self._keep_run(trained)
         results = [stages[-1] for stages in trained.results]
+        if folds is not None:
+            results, folds.results = results[: len(heads)], results[len(heads) :]
+            folds.rows, folds.gates, folds.gate_of_entry = rows, problem.gates, gate_of_entry
+            self.history_ = [row for row in self.history_ if row["head"] < len(heads)]
         self._keep(results)
         if self._by_pattern:
             self.kernel_weights_ = self.kernel_weights_.reshape(*self.kernel_weights_.shape[:-1], -1, len(kernels))
@@ -440,6 +450,10 @@ class BaseMKL(WithCallbacks):
                 ConvergenceWarning,
                 stacklevel=5,
             )
+
+    def _fold_to_score(self, y: np.ndarray, sample_weight: np.ndarray | None, train: np.ndarray) -> tuple[list[Head], Any]:
+        """Heads of one fold of a search, and what turns their decision values into an estimator to score."""
+        return self._fold(y, sample_weight, train)
 
     # -- prediction ---------------------------------------------------------------------------------------------------
 
