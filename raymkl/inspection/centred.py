@@ -101,6 +101,7 @@ def resolve(kernels: Any, X: Any) -> tuple[list, dict, str | None]:
     from ..kernels.base import Kernel
     from ..kernels.formulas import Precomputed
     from ..models import reading
+    from ..models.missing.presence import refuse
 
     kernels, X = unwrapped(kernels, X)
     if hasattr(kernels, "get_params") and not isinstance(kernels, Kernel):
@@ -121,7 +122,7 @@ def resolve(kernels: Any, X: Any) -> tuple[list, dict, str | None]:
         )
     if X is None:
         raise ValueError("X is needed to evaluate a list of kernels")
-    reading.check_complete(X, bank)
+    refuse(X, bank, "a look at whole matrices")
     vectors = [kernel for kernel in bank if not reading.is_matrix(kernel)]
     return bank, {**reading.rows_of(X, vectors), **reading.matrices_of(X, bank, square=True)}, None
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..data.store import KernelStore
-from ..data.views import select, view_key
+from ..data.views import is_views, n_rows, select, view_key
 from .base import Kernel
 from .pairs.statistics import Chi2Distance, InnerProduct, Intersection, KernelValue, L1Distance, Matrices, Prepared, SquaredDistance
 
@@ -349,6 +349,49 @@ class Custom(Kernel):
     def __repr__(self):
         name = getattr(self.function, "__name__", repr(self.function))
         return f"Custom({name})" if self.view is None else f"Custom({name}, view={self.view!r})"
+
+
+class Absence(Kernel):
+    """k(x, z) = a(x)'a(z), the number of views that x and z both lack: a_v(x) = 1 where x lacks view v, else 0.
+
+    The last kernel of a model with missing="neutral", which learns by it what it means that a view is absent. Rows of anything but a
+    `Views` lack none.
+
+    Parameters
+    ----------
+    of : (V,) names of the views.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from raymkl import Views, kernels
+    >>> V = Views({"image": np.ones((3, 2)), "text": ["a", None, "b"]}, present="infer")
+    >>> kernels.Absence(of=("image", "text"))(V).tolist()
+    [[0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]
+    """
+
+    def __init__(self, of: Iterable[str]):
+        self.of = of
+        self._check()
+
+    def _check(self):
+        if isinstance(self.of, str) or not list(self.of):
+            raise ValueError(f"Absence: of must be a list of the names of views, got {self.of!r}")
+
+    def statistic(self):
+        return InnerProduct(("absence", *map(view_key, self.of)))
+
+    def powers(self):
+        return np.array([0.0, 1.0])
+
+    def indicators(self, X: Any) -> np.ndarray:
+        """(n, V) a(x) of a container."""
+        if not is_views(X):
+            return np.zeros((n_rows(X), len(list(self.of))))
+        return np.stack([~X.has(name) for name in self.of], axis=1).astype(np.float64)
+
+    def _rows(self, X):
+        return {self.statistic().view: self.indicators(X)}
 
 
 def stored(path: Any) -> list[Precomputed]:

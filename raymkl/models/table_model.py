@@ -325,6 +325,18 @@ class TableModel:
         """
         return self.model.predict_proba(self.preparation.transform(X))
 
+    @available_if(lambda self: hasattr(self.model, "predict_set"))
+    @datasets_too
+    def predict_set(self, X: Any, coverage: float = 0.9) -> np.ndarray:
+        """Classes that fit each row, (n, n_classes) bool; see the model's `predict_set`."""
+        return self.model.predict_set(self.preparation.transform(X), coverage)
+
+    @available_if(lambda self: hasattr(self.model, "predict_interval"))
+    @datasets_too
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
+        """Lower and upper ends (n, 2) for y; see the model's `predict_interval`."""
+        return self.model.predict_interval(self.preparation.transform(X), coverage)
+
     @datasets_too
     def contributions(self, X: Any) -> np.ndarray:
         """What every kernel brings to the decision values; see the model's `contributions`.

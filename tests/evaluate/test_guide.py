@@ -16,5 +16,5 @@ def test_the_page_runs():
         for block in blocks:
             exec(compile(block, str(PAGE), "exec"), names)
     assert set(names["study"].models) == {"mkl", "average", "single", "palate", "logistic"}
-    assert names["test"].p_value == 0.01 and names["study"].table().loc["palate", "difference"] < 0
+    assert names["test"].p_value == 0.05 and names["study"].table().loc["palate", "difference"] < 0
     assert r"\textbf" in said.getvalue()

@@ -22,6 +22,7 @@ from ...kernels.formulas import Linear
 from ...optim.mixture.posterior import Posterior, expected_weights, predictive, shares_of
 from .. import reading, sources
 from ..base import _number
+from ..missing.presence import refuse
 from ..runs.callbacks import WithCallbacks, run_of, stop_was_asked
 
 INFERENCES = ("variational", "gibbs")
@@ -116,7 +117,7 @@ class BaseMixture(WithCallbacks):
             )
         container = reading.check_container(self, X, reset)
         reading.count_rows(container)
-        reading.check_complete(container, [Linear()])
+        refuse(container, [Linear()], type(self).__name__)
         rows = reading.rows_of(container, [Linear()])
         if is_sparse(rows[None]):
             raise TypeError(f"X is a sparse matrix; {type(self).__name__} takes dense numbers only (X.toarray())")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from raymkl import MKLClassifier
+from raymkl import MKLClassifier, Session
 from raymkl.engine.faults.policy import ShardFailure
 from raymkl.kernels import RBF
 from tests.engine.faults.faulty_kernel import X, Y, faulty, model, params
@@ -96,6 +96,17 @@ def test_a_coordinator_that_goes_again_before_it_has_begun(cluster, tmp_path, ca
     monkeypatch.setattr(ray_session, "coordinator_class", lambda runs_at_once: unlucky)
     clf = model(faulty(tmp_path, 4, who="coordinator"), max_shard_failures=1).fit(X, Y)
     assert clf.shard_failures_ == 3 and clf.converged_ and apart(clf.decision_function(X), calm) < 0.05
+
+
+def test_what_is_lost_before_the_first_round(cluster, tmp_path, calm):
+    """A shard that goes while a session starts is a loss of its first fit; one that goes between two fits is a loss of neither."""
+    calm_kernel = faulty(tmp_path, 10**9)
+    with Session("ray", params()) as session:
+        for losses in (1, 0):
+            # Shard 0, then shard 1: that one is still the session's first.
+            cluster.kill(session.actors().place.actors[1 - losses])
+            clf = model(calm_kernel, engine=session).fit(X, Y)
+            assert clf.shard_failures_ == losses and apart(clf.decision_function(X), calm) < 0.05
 
 
 def test_a_slow_start_is_no_loss(cluster, tmp_path, monkeypatch):

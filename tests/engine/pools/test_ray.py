@@ -167,3 +167,40 @@ def test_nothing_of_the_cluster_is_kept(ray_cluster):
     assert b"ray.actor" not in data and b"ObjectRef" not in data
     np.testing.assert_array_equal(pickle.loads(data).decision_function(X_TEST), model.decision_function(X_TEST))
     assert wait_for(lambda: ray_cluster.available_resources().get("CPU", 0.0) == 2.0, 30), ray_cluster.available_resources()
+
+
+def test_a_shard_that_lives_with_others_moves_out_again(ray_cluster):
+    """Its place is free: after the next look it has a CPU of its own, nothing is counted as lost, and the model is the same."""
+    from raymkl.engine.faults.places import Lookout
+    from raymkl.engine.faults.policy import FailurePolicy
+    from raymkl.engine.opening import opened
+    from raymkl.engine.pools.local import LocalPool
+    from raymkl.engine.pools.ray_pool import RayPool
+    from raymkl.engine.pools.ray_shards import ShardActors, placed, shard_actors
+    from tests.builders import head_of, problem_of
+
+    rows, y = noisy_problem(300, seed=71)
+    where, bank = RayParams(num_shards=2, cpus_per_shard=0.5, timeout_s=60.0), rbf([0.05, 0.5])
+
+    def trained(pool, lookout=None):
+        with opened(pool, problem_of(bank, len(rows)), policy=FailurePolicy(0)) as coordinator:
+            for _ in coordinator.rounds([head_of(y, 1.0, tol=1e-4)]):
+                if lookout is not None:
+                    lookout.look(pool, coordinator.crew, 2)
+            return coordinator.outcome([None])[0][-1], coordinator.crew.policy
+
+    with shard_actors(2, where) as place:
+        shards = ShardActors(place)
+        free = f"CPU_group_0_{place.group[0].id.hex()}"
+        try:
+            shards.replaced(0, shards.actors[0], crowded=True)
+            assert wait_for(lambda: ray_cluster.available_resources().get(free) == 0.5, 30)
+            pool = RayPool(shards, placed({None: rows}, problem_of(bank, len(rows)), 2), where)
+            assert pool.may_move_out() == [0] and pool.places() >= 2
+            found, policy = trained(pool, Lookout(every=0.0))
+            assert policy.news == ["shard 0 moved back to a place of its own"] and policy.total == 0
+            assert pool.may_move_out() == [] and ray_cluster.available_resources().get(free, 0.0) == 0.0
+        finally:
+            shards.close()
+    expected, _ = trained(LocalPool({None: rows}, problem_of(bank, len(rows)), 2))
+    assert apart(found.a, expected.a) < 0.1 and apart(found.theta, expected.theta) < 0.1
