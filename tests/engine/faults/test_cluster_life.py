@@ -184,22 +184,21 @@ def own_bytes():
         return int(re.search(r"VmRSS:\s+(\d+) kB", file.read()).group(1)) * 1024
 
 
-def test_eight_fits_in_a_row(cluster):
-    """Each brings 5 MB of rows; if they stayed, it would be seen."""
+def test_four_fits_in_a_row(cluster):
+    """Each brings 10 MB of rows; if they stayed, it would be seen."""
     import numpy as np
 
     address = cluster.get_runtime_context().gcs_address
-    wide = np.random.default_rng(0).normal(size=(100, 6250))
-    clf = MKLClassifier(kernels=[RBF(gamma=1e-4)], engine="ray", tol=1e-2, ray_params=params(num_shards=1, memory_per_shard=None))
-    for _ in range(2):
-        clf.fit(wide, Y[:100])
+    wide = np.random.default_rng(0).normal(size=(100, 12_500))
+    clf = MKLClassifier(kernels=[RBF(gamma=5e-5)], engine="ray", tol=1e-2, ray_params=params(num_shards=1, memory_per_shard=None))
+    clf.fit(wide, Y[:100])
     before_store, before_own = store_bytes(address), own_bytes()
-    for _ in range(8):
+    for _ in range(4):
         clf.fit(wide, Y[:100])
     assert wait_for(lambda: not own_workers(), 30)
     # Ray lets go of objects a moment after the last reference to them.
     assert wait_for(lambda: store_bytes(address) - before_store < 15 * 2**20, 20)
-    assert own_bytes() - before_own < 30 * 2**20
+    assert own_bytes() - before_own < 25 * 2**20
 
 
 # -- nodes ------------------------------------------------------------------------------------------------------------
