@@ -25,6 +25,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+# A shell's background job ignores Ctrl-C, and so would the processes that tests start and interrupt.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # The first example of a property may have to compile a loop, and the machine may be busy, which is no reason to call it slow. Examples are
 # the same in every run until the test changes: who changes something else is not stopped by an example that nobody had met.
 settings.register_profile("raymkl", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -54,8 +58,6 @@ def pytest_xdist_auto_num_workers(config):
 
 def pytest_configure(config):
     """What a process has for itself. Before any test is loaded, and so before Ray, BLAS and the compiler look at it."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # by a shell that started us in the background; our programs inherit it
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if worker is None and getattr(config.option, "numprocesses", None):
         return  # this one only hands out tests

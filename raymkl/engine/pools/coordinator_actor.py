@@ -18,7 +18,7 @@ from ..opening import opened
 from ..params import RayParams
 from ..problem import Head
 from ..programs.program import Program
-from ..resources import shared_cpus
+from ..resources import shared_cpus, this_node
 from ..rounds.caches import StandingCaches
 from .metrics import RunMetrics
 from .ray_pool import LOSSES, RayPool
@@ -124,8 +124,9 @@ class CoordinatorActor:
         pool = self.pools.get(run)
         return None if pool is None else pool.waits_for
 
-    def ping(self) -> bool:
-        return True
+    def ping(self) -> str:
+        """Where this process is alive."""
+        return this_node()
 
 
 @cache

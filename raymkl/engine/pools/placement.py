@@ -29,6 +29,11 @@ def rooms(params: RayParams) -> list[Room]:
     return [node["Resources"] for node in ray.nodes() if node["Alive"] and matches(node.get("Labels") or {}, params.label_selector)]
 
 
+def dead_nodes() -> set[str]:
+    """Nodes that Ray knows to be gone."""
+    return {node["NodeID"] for node in ray.nodes() if not node["Alive"]}
+
+
 def own_cpus() -> float:
     """CPUs that this very task or actor holds of the placement group it runs in."""
     if ray.util.get_current_placement_group() is None:

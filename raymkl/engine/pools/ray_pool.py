@@ -8,15 +8,13 @@ from typing import Any
 
 import ray
 
-from ..faults.policy import ShardsLost
+from ..faults.policy import START_SECONDS, ShardsLost
 from ..params import RayParams
-from .placement import LOOK_SECONDS, is_placed
+from .placement import LOOK_SECONDS, dead_nodes, is_placed
 from .ray_shards import Placement, ShardActors, ping
 
 # How long a replacement waits for the place of the shard that was lost.
 PLACE_SECONDS = 20.0
-# A process that starts, imports and reads its rows may take so long on a busy machine; it is no loss until then.
-START_SECONDS = 300.0
 # Ray takes arguments up to 100 KiB along with a call.
 PASSED_BYTES = 95_000
 # What Ray raises for a call to a process or node that is gone.
@@ -115,7 +113,9 @@ class RayPool:
             # When one shard goes, others may be missed for other reasons as it seems; a preempted node explains them all.
             preempted = any(getattr(error, "preempted", False) for error in lost.values())
             nodes = {shard: self.shards.started.get(self.actors[shard]._actor_id.hex()) for shard in lost}
-            raise ShardsLost({shard: reason_of(error) for shard, error in lost.items()}, preempted, nodes)
+            # What its own code raised at the start it would raise again.
+            unstarted = [s for s, error in lost.items() if not (self._has_started(s) or getattr(error, "actor_init_failed", False))]
+            raise ShardsLost({s: reason_of(error) for s, error in lost.items()}, preempted, nodes, unstarted, dead_nodes())
         return results
 
     def _unanswered(self, references: list, shards: list[int], patience: float) -> dict[int, Exception]:
@@ -224,7 +224,10 @@ def reason_of(error: Exception) -> str:
     """In one line what is known about a loss."""
     if isinstance(error, TimeoutError) and not isinstance(error, ray.exceptions.RayError):
         return str(error)  # our own words
-    return f"{type(error).__name__}: {[*str(error).strip().splitlines(), ''][0]}"
+    lines = [line.strip() for line in str(error).strip().splitlines()] or [""]
+    # Ray begins with the same words for all losses and says further down why.
+    why = next((line for line in lines[1:] if line.startswith("The actor is dead because")), lines[0])
+    return f"{type(error).__name__}: {why}"
 
 
 def _stored(argument: Any) -> Any:

@@ -20,14 +20,14 @@ from typing import Any
 import ray
 
 from ..events import Event, Losses, Outcome, Rounds, State, Waiting
-from ..faults.policy import FailurePolicy, ShardFailure
+from ..faults.policy import START_SECONDS, FailurePolicy, ShardFailure, ShardsLost
 from ..params import RayParams
 from ..placed import CLOSED, PlacedRows
 from ..problem import Head, Problem
 from ..programs.program import Program
 from .coordinator_actor import RunRequest, coordinator_class
-from .placement import spare_cpus, wait_for_place
-from .ray_pool import LOSSES, START_SECONDS, reason_of
+from .placement import LOOK_SECONDS, dead_nodes, spare_cpus, wait_for_place
+from .ray_pool import LOSSES, reason_of
 from .ray_shards import RUNS_AT_ONCE, Place, Placement, end_shards, placed, start_shards
 
 # A coordinator reports between rounds, unwatched every `timeout_s`; so many times that without a word mean that it is gone, unless it says
@@ -46,12 +46,16 @@ def ensure_ray() -> None:
 class CoordinatorLost(Exception):
     """The coordinator's process or node is gone, or it has been silent for too long.
 
-    begun : whether it had begun with the run. preempted : whether Ray says that its node was taken back.
+    begun : whether it had begun with the run. preempted : whether Ray says that its node was taken back. node : where it lived, if known.
     """
 
-    def __init__(self, reason: str, begun: bool, preempted: bool = False):
+    def __init__(self, reason: str, begun: bool, preempted: bool = False, node: str | None = None):
         super().__init__(reason)
-        self.begun, self.preempted = begun, preempted
+        self.begun, self.preempted, self.node = begun, preempted, node
+
+    def as_loss(self) -> ShardsLost:
+        """The same as the failure policy counts it."""
+        return ShardsLost({-1: str(self)}, self.preempted, {-1: self.node}, () if self.begun else (-1,), dead_nodes())
 
 
 class RaySession:
@@ -130,7 +134,7 @@ class RaySession:
 
         state : of an earlier run to go on from. keep : called with the state of the run now and then.
         """
-        policy, forgiven = FailurePolicy(params.max_shard_failures, params.max_preemptions), False
+        policy = FailurePolicy(params.max_shard_failures, params.max_preemptions)
         placement = self._placement(rows, problem)
         while True:
             generation = self.generation
@@ -149,13 +153,15 @@ class RaySession:
                         for row in _rows_of(event):
                             report(row)
             except CoordinatorLost as error:
-                # Its last state is here; another coordinator with new shards goes on from there, once they find a place. One that was
-                # gone before this fit came is no loss of it, once.
-                if error.begun or forgiven:
-                    policy.note({-1: str(error)}, error.preempted)
-                forgiven = True
+                # Its last state is here; another coordinator with new shards goes on from there, once they find a place.
+                if error.begun or policy.event.shards:
+                    policy.lose(error.as_loss(), time.time())
+                else:  # it was gone before this fit came
+                    policy.forgive(error.as_loss(), time.time())
                 for line in policy.take_news() if report is not None else ():
                     report({"message": line})
+                if not error.begun:
+                    time.sleep(LOOK_SECONDS)  # Ray may not know yet that a node is gone, and put the next one there as well
                 self._restart(generation, params.timeout_s)
 
     def _events(self, request: RunRequest) -> Iterator[Event]:
@@ -165,6 +171,7 @@ class RaySession:
         if coordinator is None:
             raise RuntimeError(CLOSED)
         wait_for_place(place.group, place.actors, self.params)
+        where = coordinator.ping.options(concurrency_group="watch").remote()
         running = coordinator.rounds.options(num_returns="streaming").remote(request)
         over = False
         try:
@@ -180,7 +187,9 @@ class RaySession:
                     return
         except LOSSES as error:
             over = True
-            raise CoordinatorLost(reason_of(error), begun, getattr(error, "preempted", False)) from None
+            # What its own code raised at the start it would raise again: that is no slow start.
+            begun = begun or getattr(error, "actor_init_failed", False)
+            raise CoordinatorLost(reason_of(error), begun, getattr(error, "preempted", False), _known(where)) from None
         except ray.exceptions.RayTaskError as error:
             over = True
             raise error.cause if isinstance(error.cause, Exception) else ShardFailure(str(error)) from None
@@ -204,6 +213,14 @@ class RaySession:
                 heard = time.monotonic() if begun else heard
             if time.monotonic() - heard >= limit:
                 raise CoordinatorLost(f"the coordinator was silent for {limit:g} seconds", begun)
+
+
+def _known(answer: Any) -> str | None:
+    """What somebody who is gone has answered before, None if he has not."""
+    try:
+        return ray.get(answer, timeout=0)
+    except (ray.exceptions.GetTimeoutError, *LOSSES):
+        return None
 
 
 def _rows_of(event: Event) -> list[dict]:

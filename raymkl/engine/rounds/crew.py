@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..faults.policy import FailurePolicy, LossEvent, ShardsLost
+from ..faults.policy import FailurePolicy, ShardsLost
 from ..pools.protocol import Pool
 from ..problem import RoundRequest
 from ..programs.program import forget
@@ -37,7 +37,6 @@ class Crew:
         self.pool, self.policy, self.bring_up_to_date = pool, policy or FailurePolicy(0), bring_up_to_date
         self.kept: dict[str, tuple[Callable, tuple]] = {}
         self.ahead: dict[int, set[int]] = {}
-        self.event = LossEvent()  # the last one
         self.recovering = threading.Lock()
         self.recovering_thread: int | None = None
 
@@ -52,6 +51,7 @@ class Crew:
             generation = self.pool.generation
             try:
                 self.pool.load(list(range(len(self.pool.ranges))))
+                self.policy.recovered(time.time())  # where an earlier coordinator was lost, all has been started anew
                 return
             except ShardsLost as loss:
                 self._recover(loss, generation)
@@ -136,14 +136,10 @@ class Crew:
 
     def _replace(self, loss: ShardsLost) -> None:
         behind: set[int] = set()  # shards that are new and do not know all yet
-        lost, now = loss.lost, time.monotonic()
+        lost = loss.lost
         while lost or behind:
             if lost:
-                another = not self.event.covers(loss, now)
-                self.policy.note(lost, loss.preempted, another)
-                self.event = LossEvent() if another else self.event
-                self.event.add(loss)
-                now = None  # the recovery is under way
+                self.policy.lose(loss, time.time())
             behind |= set(lost)
             try:
                 if lost:
@@ -154,7 +150,7 @@ class Crew:
                     behind.discard(shard)
             except ShardsLost as again:
                 loss, lost = again, again.lost
-        self.event.until = time.monotonic()
+        self.policy.recovered(time.time())
 
 
 def without_changes(request: RoundRequest, known: set[int]) -> RoundRequest:

@@ -75,6 +75,29 @@ def test_a_process_is_lost(cluster, tmp_path, calm, capfd, times, what, who, mor
     assert len(said) == times and all(name.startswith(who) or who in name for name in said)
 
 
+def test_a_coordinator_that_goes_again_before_it_has_begun(cluster, tmp_path, calm, monkeypatch):
+    """As on a node that is gone without Ray knowing it: the next two in its place die at their start, and all that is one event."""
+    from raymkl.engine.pools import ray_session
+    from raymkl.engine.pools.coordinator_actor import CoordinatorActor
+
+    folder = str(tmp_path)
+
+    class Unlucky(CoordinatorActor):
+        def __init__(self, place):
+            for name in ("first", "second", "third"):
+                if not os.path.exists(f"{folder}/{name}"):
+                    open(f"{folder}/{name}", "w").close()
+                    if name != "first":
+                        os._exit(1)
+                    break
+            super().__init__(place)
+
+    unlucky = cluster.remote(concurrency_groups={"watch": 1}, max_concurrency=4, max_restarts=0)(Unlucky)
+    monkeypatch.setattr(ray_session, "coordinator_class", lambda runs_at_once: unlucky)
+    clf = model(faulty(tmp_path, 4, who="coordinator"), max_shard_failures=1).fit(X, Y)
+    assert clf.shard_failures_ == 3 and clf.converged_ and apart(clf.decision_function(X), calm) < 0.05
+
+
 def test_a_slow_start_is_no_loss(cluster, tmp_path, monkeypatch):
     """A process that takes longer to start than a ping may take is waited for, and somebody can ask what for; only then it is lost."""
     from raymkl.engine.faults.policy import ShardsLost
