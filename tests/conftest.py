@@ -38,7 +38,7 @@ settings.load_profile("raymkl")
 PROCESSES = 2
 RAY_DIRECTORY = pytest.StashKey()
 # Fixtures that start Ray, and those of them that start more than a node in this process.
-RAY_FIXTURES = {"ray_cluster", "job_server"}
+RAY_FIXTURES = {"ray_cluster", "ray_session", "job_server"}
 CLUSTER_FIXTURES = {"job_server"}
 # Files that take longest begin first, so that both processes end at about the same time; all others follow in the order of their names.
 LONGEST = ()
@@ -99,8 +99,10 @@ def number_cases_without_a_name(items):
 
 
 def place_of(item):
+    """Ray comes first, since it takes longest; tests that count its processes come before those that leave some standing."""
     file = item.nodeid.split("::")[0]
-    return item.get_closest_marker("ray") is None, LONGEST.index(file) if file in LONGEST else len(LONGEST)
+    ray, standing = item.get_closest_marker("ray") is not None, "ray_session" in getattr(item, "fixturenames", ())
+    return not ray, standing, LONGEST.index(file) if file in LONGEST else len(LONGEST)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -125,6 +127,15 @@ def ray_cluster():
     ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=200 * 2**20)
     yield ray
     ray.shutdown()
+
+
+@pytest.fixture(scope="session")
+def ray_session(ray_cluster):
+    """Two shards that stand until the end, for tests of what is computed: such a fit takes no longer than one in this process."""
+    from raymkl import RayParams, Session
+
+    with Session("ray", RayParams(num_shards=2, cpus_per_shard=0.25, timeout_s=60.0)) as session:
+        yield session
 
 
 @pytest.fixture
