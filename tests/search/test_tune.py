@@ -81,7 +81,7 @@ def test_a_tuner_of_the_users_own(ray_cluster, run_config):
         kind.raymkl_close()
     assert all_cpus_are_free(ray_cluster)
     with pytest.raises(ray_cluster.exceptions.RayActorError):
-        ray_cluster.get(kind.raymkl_service.active_heads.remote(), timeout=20)
+        ray_cluster.get(kind.raymkl_service.active_heads.remote(), timeout=120)
 
 
 def test_estimators_without_heads_go_fold_by_fold(ray_cluster, run_config):

@@ -61,7 +61,7 @@ def states(ray):
     [
         (1, "kill", "shard", {}),
         (2, "kill", "shard", {}),
-        (1, "stop", "shard", {"timeout_s": 3.0}),
+        (1, "stop", "shard", {"timeout_s": 6.0}),
         (1, "kill", "coordinator", {}),
     ],
     ids=["a killed shard", "two killed shards", "a stopped shard", "a killed coordinator"],
@@ -127,7 +127,7 @@ def test_a_slow_start_is_no_loss(cluster, tmp_path, monkeypatch):
             assert wait_for(lambda: pool.waits_for is not None or loading.done(), 30)
             assert re.fullmatch(r"shard 0 to start, for \d+ s", pool.waits_for)
             Path(started).touch()
-            loading.result(60)
+            loading.result(300)
         assert pool.waits_for is None and len(pool.call_all("resources")) == 1
     finally:
         Path(started).touch()
@@ -174,7 +174,7 @@ def test_a_driver_that_ends_takes_all_along(cluster, tmp_path, sent):
         assert driver.poll() is None, driver.stderr.read()
         assert len(own_workers()) == 3
         driver.send_signal(sent)
-        _, err = driver.communicate(timeout=60)
+        _, err = driver.communicate(timeout=300)
     finally:
         driver.kill()
     assert driver.returncode != 0
