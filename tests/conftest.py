@@ -41,7 +41,14 @@ RAY_DIRECTORY = pytest.StashKey()
 RAY_FIXTURES = {"ray_cluster", "ray_session", "job_server"}
 CLUSTER_FIXTURES = {"job_server"}
 # Files that take longest begin first, so that both processes end at about the same time; all others follow in the order of their names.
-LONGEST = ()
+LONGEST = (
+    "tests/models/test_common_checks.py",
+    "tests/engine/programs/test_clustered.py",
+    "tests/test_examples.py",
+    "tests/test_typing.py",
+    "tests/test_benchmarks.py",
+    "tests/models/test_joint.py",
+)
 
 
 # -- processes --------------------------------------------------------------------------------------------------------
