@@ -59,6 +59,8 @@ PARTS = {
 }
 # Parts that older files lack.
 LATER_PARTS = frozenset({"stack_depths", "entry_factors"})
+# Attributes that are written in another way, or that a file does not hold: which rows of which matrix in memory were those of training.
+ELSEWHERE = ("expansion_", "_training_columns")
 # Attributes that had another name when a file was written.
 RENAMED = {"_engine_used": "engine_used_"}
 # Models that are no expansions over kernels.
@@ -189,14 +191,24 @@ class _Reader(Unpacker):
         return tuple(value) if isinstance(value, list) else value
 
 
+# What scikit-learn leaves in an estimator that has callbacks, or is being fitted with them.
+NOT_OF_THE_MODEL = frozenset({"_skl_callbacks", "_skl_callbacks_to_teardown", "_callback_fit_ctx", "_parent_callback_ctx"})
+
+
 def save(model: Any, path: Any) -> None:
     """Write a fitted model, or a `TableModel`, to `path`. The file appears whole or not at all."""
+    write_table(table_of(model), os.fspath(path))
+
+
+def table_of(model: Any) -> pa.Table:
+    """The content of a model's file. Raises TypeError for a model that holds code."""
     from sklearn.utils.validation import check_is_fitted
 
     preparation, model = (model.preparation, model.model) if isinstance(model, TableModel) else (None, model)
     check_is_fitted(model)
     write = _Writer()
-    values = {name: value for name, value in vars(model).items() if name not in model.get_params(deep=False) and name != "expansion_"}
+    no_values = {*model.get_params(deep=False), *NOT_OF_THE_MODEL, *ELSEWHERE}
+    values = {name: value for name, value in vars(model).items() if name not in no_values}
     if hasattr(model, "expansion_"):
         values.update({name: getattr(model.expansion_, part) for name, part in PARTS.items() if name not in values})
         if values["_entry_factors"] is None:
@@ -208,8 +220,7 @@ def save(model: Any, path: Any) -> None:
         head.update(format=FORMAT, preparation={name: write(value) for name, value in vars(preparation).items()})
     table = pa.table({"name": pa.array(write.names, pa.string()), "data": pa.array(write.data, pa.large_binary())})
     text = json.dumps(head).encode()
-    table = table.replace_schema_metadata({"raymkl": text, "raymkl-digest": _digest(text, write.names, write.data)})
-    write_table(table, os.fspath(path))
+    return table.replace_schema_metadata({"raymkl": text, "raymkl-digest": _digest(text, write.names, write.data)})
 
 
 def load(path: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Generator
 from contextlib import nullcontext
@@ -21,6 +22,7 @@ from ..kernels.matrices import kernel_matrices
 from ..models import reading, sources
 from ..models.base import BaseMKL
 from ..models.expansion import Expansion
+from ..models.runs.callbacks import a_run, listener, stop_was_asked
 from .svm import Certificate, Point, WeightedSVM
 
 # Matrices of n rows beside those of the kernels: the sum of them, the direction, a copy of either, and LIBSVM's cache.
@@ -104,6 +106,7 @@ class Baseline(InMemory):
         tags.classifier_tags.multi_class = False
         return tags
 
+    @a_run
     def fit(self, X: Any, y: Any) -> Self:
         """Learn from n examples: X (any container in memory), y (n,) labels of two classes, of any type."""
         rows, index = self._begin(X, y)
@@ -136,10 +139,11 @@ class Baseline(InMemory):
         start = np.full(len(svm.matrices), 1.0 / len(svm.matrices))
         point = svm.solve(start)
         certificate = svm.certify(point)
-        steps = self._steps(svm)
+        steps, told, started = self._steps(svm), listener(self), time.perf_counter()
         next(steps)
         for step in range(self.max_iter):
-            if certificate.gap <= self.tol:
+            stop = told is not None and told([self._row(certificate, svm, step, time.perf_counter() - started)])
+            if certificate.gap <= self.tol or stop:
                 return point, certificate, step
             if svm.refined(certificate):
                 point = svm.solve(point.weights, point.matrix)
@@ -150,6 +154,12 @@ class Baseline(InMemory):
                 point = moved
             certificate = svm.certify(point)
         return point, certificate, self.max_iter
+
+    @staticmethod
+    def _row(certificate: Certificate, svm: WeightedSVM, step: int, seconds: float) -> dict:
+        """What callbacks hear of a step: the point before it."""
+        found = {"primal": certificate.primal, "dual": certificate.dual, "gap": certificate.gap}
+        return {"round": step, "seconds": seconds, **found, "svms": svm.n_solved}
 
     def _steps(self, svm: WeightedSVM) -> Generator[Point | None, tuple[Point, Certificate], None]:
         """A generator that is sent (point, certificate) and yields a better point, None if it finds none."""
@@ -167,7 +177,7 @@ class Baseline(InMemory):
         self.n_svm_, self.n_iter_ = svm.n_solved, max(steps, 1)
         self.converged_ = certificate.gap <= self.tol
         self.expansion_ = Expansion.of_training(self.kernels_, point.weights[None], self.dual_coef_, self.support_, rows)
-        if not self.converged_:
+        if not self.converged_ and not stop_was_asked(self):
             warnings.warn(
                 f"stopped after {self.n_svm_} SVMs with a relative duality gap of {certificate.gap:.3g}, above tol={self.tol:g}; "
                 "the model is feasible and its gap is true, but raise max_iter or tol",

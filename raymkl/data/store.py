@@ -297,12 +297,39 @@ def _find_data(file: Path, rows: int, shape: tuple[int, int], dtype: np.dtype) -
         raise ValueError(f"the kernel store's file {file} cannot be used: {error}") from error
 
 
+class PartOfStore:
+    """The kernels between some rows of a store, of shape (n, n, M), read as a `KernelStore` is.
+
+    numbers : (n,) of these rows in the store, in any order; a row may be there twice.
+    """
+
+    ndim = 3
+
+    def __init__(self, store: KernelStore, numbers: np.ndarray):
+        self.store, self.numbers = store, np.asarray(numbers, np.int64)
+        self.path, self.dtype, self.names = store.path, store.dtype, store.names
+        self.shape = (len(self.numbers), len(self.numbers), store.shape[2])
+
+    def row_segments(self, ids: Sequence[int] | np.ndarray, start: int, stop: int) -> np.ndarray:
+        """Columns start:stop of the rows `ids` (k,): an array (k, stop - start, M). Rows of the store are read whole, one at a time."""
+        return self.store.entries(self.numbers[ids], self.numbers[start:stop])
+
+    def entries(self, rows: Sequence[int] | np.ndarray, columns: Sequence[int] | np.ndarray) -> np.ndarray:
+        """K[rows][:, columns]: an array (len(rows), len(columns), M)."""
+        return self.store.entries(self.numbers[rows], self.numbers[columns])
+
+    def diagonal(self, start: int, stop: int) -> np.ndarray:
+        """K[i, i] of all kernels for start <= i < stop: an array (stop - start, M)."""
+        values = [self.store.diagonal(number, number + 1) for number in self.numbers[start:stop].tolist()]
+        return np.concatenate(values) if values else np.empty((0, self.shape[2]), self.dtype)
+
+
 class StoreRows:
     """Rows start <= i < stop of a store, as the engine passes rows around: `shape` (rows, n, M), slices, nothing in memory."""
 
     ndim = 3
 
-    def __init__(self, store: KernelStore, start: int = 0, stop: int | None = None):
+    def __init__(self, store: KernelStore | PartOfStore, start: int = 0, stop: int | None = None):
         self.store, self.start = store, start
         self.stop = store.shape[0] if stop is None else stop
         self.dtype = store.dtype

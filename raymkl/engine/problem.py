@@ -31,6 +31,7 @@ class Head:
     total : what the dual variables sum to; the primal problem adds total * b.
     group : heads with the same group share one set of weights (quadratic terms summed over them); None stands alone.
     every_row : keep sums for every row, because something else than the rounds reads them.
+    entries : (E,) bool, the entries that this head learns over; the others are left out, as if the bank were smaller. None: all.
     shrinks : whether rows far from the margin may leave the rounds, and f alone may be kept while weights are held (see `head_rows`); set
     by the coordinator.
     """
@@ -53,6 +54,7 @@ class Head:
     group: int | None = None
     total: float = 0.0
     every_row: bool = False
+    entries: np.ndarray | None = None
     shrinks: bool = False
 
 

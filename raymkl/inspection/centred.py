@@ -121,6 +121,7 @@ def resolve(kernels: Any, X: Any) -> tuple[list, dict, str | None]:
         )
     if X is None:
         raise ValueError("X is needed to evaluate a list of kernels")
+    reading.check_complete(X, bank)
     vectors = [kernel for kernel in bank if not reading.is_matrix(kernel)]
     return bank, {**reading.rows_of(X, vectors), **reading.matrices_of(X, bank, square=True)}, None
 

@@ -14,11 +14,11 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from ..data.views import is_sparse, view_of
+from ..data.store import is_store
+from ..data.views import is_sparse, is_views, view_name, view_of
 from ..engine import Head, Problem, RayParams
 from ..engine.placed import PlacedRows
 from ..engine.progress import Progress
-from ..engine.run import train
 from ..engine.session import SessionRows, check_engine
 from ..kernels.base import Kernel, Scaled
 from ..kernels.defaults import SCALE_DEPENDENT, beyond_float32, default_bank, scales_apart
@@ -31,6 +31,7 @@ from . import reading, sources
 from .dataset_answers import datasets_too
 from .diagonals import largest_diagonal, row_gates, spherical_gates
 from .expansion import Expansion
+from .runs.callbacks import WithCallbacks, run_of, stop_was_asked
 from .tails import check_prices, set_prices, set_tails
 
 SOLVERS = ("chunking", "wrapper")
@@ -52,7 +53,7 @@ NO_SPHERICAL_MATRICES = (
 )
 
 
-class BaseMKL:
+class BaseMKL(WithCallbacks):
     """Base of the estimators; see `MKLClassifier` for the parameters.
 
     It stands before scikit-learn's mixin of the kind of estimator, whose `score` it prepares X and y for, and before `BaseEstimator`:
@@ -64,6 +65,8 @@ class BaseMKL:
 
     # Whether a search may state folds as heads over one set of blocks, by `_fold`; not so where more than weights is learned from rows.
     _can_fold = False
+    # Whether new examples bring columns of all training rows of a ready-made matrix, not only those of support vectors.
+    _needs_all_columns = False
     # Parameters that a search may change without new kernel blocks.
     _head_params: frozenset[str] = frozenset()
 
@@ -124,7 +127,7 @@ class BaseMKL:
         if isinstance(kernels, str):
             raise ValueError(f'kernels must be a list of kernels or "precomputed", got {kernels!r}')
         if kernels is None:
-            some = sources.sample(X) if isinstance(X, sources.SourceInput) else X
+            some = sources.sample(X) if isinstance(X, sources.SourceInput) else X[X.has()] if is_views(X) else X
             return default_bank(reading.rows_of(some, [Linear()])[None])
         if isinstance(kernels, Kernel):
             kernels = [kernels]
@@ -164,6 +167,11 @@ class BaseMKL:
         if isinstance(self.kernels, str) and self.kernels == "precomputed":
             if self.normalize == "spherical":
                 raise ValueError(NO_SPHERICAL_MATRICES)
+            if is_views(X):
+                raise TypeError(
+                    'kernels="precomputed" takes one array (n, n, M), got a Views; '
+                    "name the matrix in it: kernels=[kernels.Precomputed(view=...)]"
+                )
             stack = reading.precomputed_stack(X, square=reset)
             if reset:
                 self.n_features_in_ = stack.shape[1]
@@ -171,21 +179,41 @@ class BaseMKL:
         X = reading.check_container(self, X, reset)
         reading.count_rows(X)
         kernels = self._check_kernels(X) if reset else self.kernels_
+        reading.check_complete(X, kernels)
         vectors = [kernel for kernel in kernels if not reading.is_matrix(kernel)]
         if isinstance(X, sources.SourceInput):
             spherical = self.normalize == "spherical"
             rows = sources.survey(X, vectors, diagonals=spherical, largest=not spherical and self.dtype == "auto")
         else:
-            rows = reading.rows_of(X, vectors)
+            rows = reading.rows_of(X, vectors, None if reset else self.expansion_.support_rows)
             if isinstance(X, sources.Batch):
                 sources.check_widths(rows, self.expansion_.support_rows)
-        rows = {**rows, **reading.matrices_of(X, kernels, square=reset)}
+        rows = {**rows, **reading.matrices_of(X, kernels, reset, {} if reset else self._matrix_columns(X))}
         lengths = {key: array.shape[0] for key, array in rows.items()}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"the views of X have different numbers of rows: {lengths}")
         if reset:
+            self._training_columns = reading.matrix_columns_of(X)
             self._warn_if_unscaled(rows, kernels)
         return X, rows, kernels
+
+    def _matrix_columns(self, X: Any) -> dict[str, reading.MatrixColumns]:
+        """By name of the view, the columns of ready-made matrices that stand for the support vectors (or all training rows).
+
+        Rows of the matrices that the model was fitted to are found by number; a model out of a file does not know them.
+        """
+        if not is_views(X):
+            return {}
+        expansion = self.expansion_
+        chosen = np.arange(expansion.n_train) if self._needs_all_columns else expansion.support
+        views = dict.fromkeys(X.names)
+        known = {
+            view_name(views, view_of(key)): reading.MatrixColumns(None, chosen, depth)
+            for key, depth in expansion.stack_depths.items()
+            if not is_store(key)
+        }
+        fitted = getattr(self, "_training_columns", {})
+        return known | {name: columns._replace(numbers=columns.numbers[chosen]) for name, columns in fitted.items()}
 
     def _warn_if_unscaled(self, rows: dict, kernels: list[Kernel]) -> None:
         """Distances and inner products of columns on very different scales are those of the widest column alone."""
@@ -285,7 +313,7 @@ class BaseMKL:
     def _train(self, rows: dict, kernels: list[Kernel], heads: list[Head]) -> None:
         """Hand the problem to the engine and keep what it learned."""
         problem, working, gate_of_entry = self._describe(rows, kernels, heads)
-        trained = train(working, problem, heads, self.engine, self.ray_params, Progress() if self.verbose else None)
+        trained = run_of(self, working, problem, heads, Progress() if self.verbose else None)
         self._keep_run(trained)
         results = [stages[-1] for stages in trained.results]
         self._keep(results)
@@ -346,13 +374,13 @@ class BaseMKL:
         self.expansion_ = Expansion.of_training(self.kernels_, weights, self.dual_coef_, self.support_, rows, gates, gate_of_entry)
 
     def _warn_if_short(self, results: list) -> None:
-        if not self.converged_:
+        if not self.converged_ and not stop_was_asked(self):
             worst = max(result.certificate.gap for result in results)
             warnings.warn(
                 f"stopped after {self.n_iter_} rounds with a relative duality gap of {worst:.3g}, above tol={self.tol:g}; "
                 "the model is feasible and its gap is certified, but raise max_iter or tol",
                 ConvergenceWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
     # -- prediction ---------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from ..optim.losses import CLASSIFICATION, REGRESSION, JointHinge
 from ..optim.norms import Norm
 from .base import BaseMKL, check_loss
 from .dataset_answers import datasets_too
+from .runs.callbacks import a_run
 
 MULTI_CLASS = ("ovr", "joint")
 
@@ -179,6 +180,7 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         if self.multi_class == "joint" and self.loss != "hinge":
             raise ValueError(f'multi_class="joint" has a hinge loss of its own; loss must be "hinge", got {self.loss!r}')
 
+    @a_run
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MKLClassifier:
         """Learn from n examples: X (any container), y (n,) labels of any type, sample_weight (n,) or None.
 
@@ -248,7 +250,8 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
             raise ValueError(f"X and y have different lengths: X has {n} rows, y has {len(y)}")
         if y.dtype.kind == "f" and not np.isfinite(y).all():
             raise ValueError("y contains NaN or infinity; class labels must be known for every row")
-        check_classification_targets(y)
+        if y.dtype.kind not in "biuUS":  # whole numbers and texts are labels; looking at each costs as much as a small head
+            check_classification_targets(y)
         if len(np.unique(y)) < 2:
             raise ValueError(f"y has 1 class ({np.unique(y).tolist()[0]!r}); a classifier needs examples of at least two classes")
         return y

@@ -14,6 +14,7 @@ from ..optim.losses import OneClass
 from ..optim.norms import Norm
 from .base import BaseMKL
 from .dataset_answers import datasets_too
+from .runs.callbacks import a_run
 
 
 class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
@@ -100,6 +101,7 @@ class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
         if not (isinstance(self.nu, Real) and not isinstance(self.nu, bool) and 0 < self.nu <= 1):
             raise ValueError(f"nu must be a number in (0, 1], got {self.nu!r}")
 
+    @a_run
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> MKLOneClass:
         """Learn from n examples: X (any container), sample_weight (n,) or None. y is not used.
 

@@ -15,6 +15,7 @@ from ..optim.losses import CLASSIFICATION, REGRESSION, Loss
 from ..optim.norms import Norm
 from .base import BaseMKL, _number, check_loss
 from .dataset_answers import datasets_too
+from .runs.callbacks import a_run
 
 
 class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
@@ -123,6 +124,7 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
         options = {"epsilon": self.epsilon, "delta": self.delta, "quantile": self.quantile}
         return kind(**{field.name: float(options[field.name]) for field in fields(kind)})
 
+    @a_run
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MKLRegressor:
         """Learn from n examples: X (any container), y (n,) numbers, sample_weight (n,) or None.
 

@@ -23,7 +23,7 @@ from ..data.lazy_rows import SourceView, Survey, ViewKind
 from ..data.packed import digest
 from ..data.sources import RowSource
 from ..data.tables import Columns, DataError, SourceColumns, from_arrow, open_columns
-from ..data.views import is_dict, is_frame, is_table
+from ..data.views import arrow_of, is_dict, is_frame, is_other_frame, is_table
 from .dataset_answers import datasets_too
 from .sources import SourceInput
 
@@ -130,8 +130,8 @@ class Preparation:
             return open_columns(X)
         if is_frame(X):
             return from_arrow(pa.Table.from_pandas(X, preserve_index=False), "X")
-        if is_table(X):
-            return from_arrow(X, "X")
+        if is_table(X) or is_other_frame(X):
+            return from_arrow(arrow_of(X), "X")
         if is_dict(X):
             return Columns("X", {name: value.tocsr() if sp.issparse(value) else np.asarray(value) for name, value in X.items()})
         array = X.tocsr() if sp.issparse(X) else np.asarray(X)

@@ -67,7 +67,7 @@ def tail_sums(
     else:
         problem = Problem(views=list(rows), families=group(bank, join=True), n_rows=n, n_entries=len(bank), dtype=np.float64)
         # There is nothing in it worth a checkpoint.
-        params = None if ray_params is None else replace(ray_params, checkpoint_dir=None)
+        params = None if ray_params is None else replace(ray_params, checkpoint_dir=None, name=None, storage_path=None)
         tails, traces = train(rows, problem, TailSums(bank, masks, zeta), engine, params).results
     place = {key: position for position, key in enumerate(distinct)}
     which = [place[id(kernel)] for kernel in kernels]

@@ -116,7 +116,9 @@ class ClustersDisplay(Display):
             across, up = np.meshgrid(np.linspace(left, right, resolution), np.linspace(bottom, top, resolution))
             grid: Any = np.column_stack([across.ravel(), up.ravel()])
             if hasattr(X, "columns"):  # a DataFrame: the model knows its columns by name
-                grid = type(X)(grid, columns=X.columns)
+                import pandas as pd
+
+                grid = pd.DataFrame(grid, columns=list(X.columns))
             probabilities = np.asarray(model.predict_proba(grid)).reshape(*across.shape, -1)
         display = cls(
             np.asarray(model.means_),

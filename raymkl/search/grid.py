@@ -22,7 +22,8 @@ from ..engine.run import train
 from ..metrics import scorer as scorer_of
 from ..models.sources import loaded
 from . import checkpoints
-from .folds import FoldByFold, Folds, are_masks, blocks_of, learns_by_heads, of_heads, paths_of, splits_of, template_of
+from .folds import FoldByFold, Folds, are_masks, splits_of
+from .settings import blocks_of, learns_by_heads, of_heads, paths_of, template_of
 
 
 def _best_has(name: str):
@@ -187,7 +188,7 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
             bounds = tuple(float(settings[position].get("C", template.C)) for position in path)
             for fold in everywhere:
                 try:
-                    more, held_out = folds.heads(changing, fold, bounds, self.return_train_score)
+                    more, held_out = folds.fold(changing, fold, bounds, self.return_train_score)
                 except ValueError as error:
                     self._failed(path, [fold], error, scorers, out)
                     continue

@@ -10,11 +10,9 @@ import ray
 
 from ..faults.policy import START_SECONDS, ShardsLost
 from ..params import RayParams
-from .placement import LOOK_SECONDS, dead_nodes, is_placed
-from .ray_shards import Placement, ShardActors, ping
+from .placement import LOOK_SECONDS, dead_nodes, is_placed, places_for
+from .ray_shards import PLACE_SECONDS, Placement, ShardActors, ping
 
-# How long a replacement waits for the place of the shard that was lost.
-PLACE_SECONDS = 20.0
 # Ray takes arguments up to 100 KiB along with a call.
 PASSED_BYTES = 95_000
 # What Ray raises for a call to a process or node that is gone.
@@ -210,6 +208,18 @@ class RayPool:
                     pings[ping(self.actors[s])] = s
             self._say_what_starts(sorted(pings.values()), "to find a place and start")
         return [] if not pings or is_placed(self.shards.group) else sorted(pings.values())
+
+    # -- places -------------------------------------------------------------------------------------------------------
+
+    def places(self) -> int:
+        """Shards that would find a place now; in somebody's placement group as many as there are."""
+        group = self.shards.group
+        return places_for(group, self.params) if group[1] else len(self.actors)
+
+    def may_move_out(self) -> list[int]:
+        """Shards that live with others and whose own places are back."""
+        crowded = sorted(s for s in self.shards.crowded if s < len(self.actors))
+        return crowded if crowded and self.shards.group[1] and is_placed(self.shards.group) else []
 
     def _begin(self, s: int, crowded: bool = False) -> None:
         self.actors[s], self.begun[s] = self.shards.replaced(s, self.actors[s], crowded), time.monotonic()

@@ -10,25 +10,30 @@ go on from their last state.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from math import ceil
 from typing import Any
 
 import ray
 
-from ..events import Event, Losses, Outcome, Rounds, State, Waiting
+from ..events import Event, Losses, Outcome, Rounds, State, Waiting, Watch
+from ..faults.places import Resplit
 from ..faults.policy import START_SECONDS, FailurePolicy, ShardFailure, ShardsLost
 from ..params import RayParams
 from ..placed import CLOSED, PlacedRows
 from ..problem import Head, Problem
 from ..programs.program import Program
 from .coordinator_actor import RunRequest, coordinator_class
-from .placement import LOOK_SECONDS, dead_nodes, spare_cpus, wait_for_place
+from .placement import LOOK_SECONDS, dead_nodes, most_shards, places_for, spare_cpus, wait_for_place
 from .ray_pool import LOSSES, reason_of
-from .ray_shards import RUNS_AT_ONCE, Place, Placement, end_shards, placed, start_shards
+from .ray_shards import PLACE_SECONDS, RUNS_AT_ONCE, Place, Placement, end_shards, placed, start_again, start_shards
+
+logger = logging.getLogger("raymkl")
 
 # A coordinator reports between rounds, unwatched every `timeout_s`; so many times that without a word mean that it is gone, unless it says
 # that something is being started.
@@ -38,9 +43,18 @@ WAITING_SECONDS = 10.0
 
 
 def ensure_ray() -> None:
-    """Connect to a running cluster, or start one here."""
+    """Connect to a running cluster, or start one here: as Ray is set up by the user (RAY_ADDRESS and the like), nothing else is set."""
     if not ray.is_initialized():
-        ray.init(include_dashboard=False, log_to_driver=False)
+        context = ray.init()
+        where, page = getattr(context, "address_info", {}).get("gcs_address", "a server of it"), getattr(context, "dashboard_url", None)
+        logger.info("Ray was not connected yet; now at %s%s", where, f", dashboard at {page}" if page else "")
+
+
+def say(report: Callable[[dict], None] | None, line: str) -> None:
+    """Tell those who watch a run what happens, and the log: as a warning where nobody watches."""
+    if report is not None:
+        report({"message": line})
+    logger.log(logging.WARNING if report is None else logging.INFO, line)
 
 
 class CoordinatorLost(Exception):
@@ -69,9 +83,13 @@ class RaySession:
         self.coordinator: Any = None
         self._start(patience)
 
-    def _start(self, patience: float) -> None:
+    def _start(self, patience: float, lost: Place | None = None) -> None:
+        """lost : where shards lived of which nothing is left; their number is the same."""
         cpus = spare_cpus(self.count * self.params.cpus_per_shard)
-        self.place = start_shards(self.count, self.params, patience, self.row_bytes)
+        if lost is None:
+            self.place = start_shards(self.count, self.params, patience, self.row_bytes)
+        else:
+            self.place = start_again(lost, patience, self.row_bytes)
         try:
             more = {"runtime_env": dict(self.params.runtime_env)} if self.params.runtime_env else {}
             self.coordinator = coordinator_class(RUNS_AT_ONCE).options(num_cpus=cpus, **more).remote(self.place)
@@ -92,14 +110,17 @@ class RaySession:
             self.closed = True
             self._end()
 
-    def _restart(self, generation: int, patience: float) -> None:
-        """All actors anew, unless another fit has done so already."""
+    def _restart(self, generation: int, patience: float, count: int | None = None) -> None:
+        """All actors anew, unless another fit has done so already. count : another number of shards."""
         with self.lock:
             if self.closed:
                 raise RuntimeError(CLOSED)
             if self.generation == generation:
+                lost = None if self.params.bounds else self.place
                 self._end()
-                self._start(patience)
+                if self.params.bounds:
+                    self.count = count or self.params.shards_where(most_shards(self.params)) or self.count
+                self._start(patience, lost)
                 self.generation += 1
 
     # -- rows ---------------------------------------------------------------------------------------------------------
@@ -109,7 +130,7 @@ class RaySession:
         home = rows.home if isinstance(rows, PlacedRows) else None
         if home is None:
             return placed(rows, problem, self.count)
-        found = home.placement(rows, lambda: placed(rows, problem, self.count))
+        found = home.placement(rows, self.count, lambda: placed(rows, problem, self.count))
         return replace(found, problem=ray.put(problem), rows=home.name_of(rows))
 
     def forget(self, names: list[str]) -> None:
@@ -126,7 +147,7 @@ class RaySession:
         problem: Problem,
         heads: list[Head] | Program,
         params: RayParams,
-        report: Callable[[dict], None] | None = None,
+        watch: Watch,
         state: dict | None = None,
         keep: Callable[[dict], None] | None = None,
     ) -> Outcome:
@@ -135,10 +156,14 @@ class RaySession:
         state : of an earlier run to go on from. keep : called with the state of the run now and then.
         """
         policy = FailurePolicy(params.max_shard_failures, params.max_preemptions)
-        placement = self._placement(rows, problem)
+        placement, split = self._placement(rows, problem), self.count
+        ending = False  # whether somebody who watches has had enough; another coordinator is told so again
         while True:
             generation = self.generation
-            request = RunRequest(uuid.uuid4().hex, placement, heads, params, state, policy, report is not None)
+            if split != self.count:
+                placement, split = self._placement(rows, problem), self.count
+            told = watch.at_all, watch.on_round is not None
+            request = RunRequest(uuid.uuid4().hex, placement, heads, params, state, policy, *told)
             try:
                 for event in self._events(request):
                     if isinstance(event, Outcome):
@@ -149,17 +174,22 @@ class RaySession:
                         state = event.state
                         if keep is not None:
                             keep(state)
-                    if report is not None:
-                        for row in _rows_of(event):
-                            report(row)
+                    for line in _lines_of(event):
+                        say(watch.report, line)
+                    if isinstance(event, Rounds) and (watch.take(event.rows) or ending):
+                        ending = True
+                        self.coordinator.wind_up.options(concurrency_group="watch").remote(request.run)
+            except Resplit as other:
+                say(watch.report, f"going on with {other.count} shards instead of {self.count}: so many find a place")
+                self._restart(generation, params.timeout_s, other.count)
             except CoordinatorLost as error:
                 # Its last state is here; another coordinator with new shards goes on from there, once they find a place.
                 if error.begun or policy.event.shards:
                     policy.lose(error.as_loss(), time.time())
                 else:  # it was gone before this fit came
                     policy.forgive(error.as_loss(), time.time())
-                for line in policy.take_news() if report is not None else ():
-                    report({"message": line})
+                for line in policy.take_news():
+                    say(watch.report, line)
                 if not error.begun:
                     time.sleep(LOOK_SECONDS)  # Ray may not know yet that a node is gone, and put the next one there as well
                 self._restart(generation, params.timeout_s)
@@ -170,7 +200,7 @@ class RaySession:
             coordinator, place, begun = self.coordinator, self.place, False
         if coordinator is None:
             raise RuntimeError(CLOSED)
-        wait_for_place(place.group, place.actors, self.params)
+        self._wait_for_place(place)
         where = coordinator.ping.options(concurrency_group="watch").remote()
         running = coordinator.rounds.options(num_returns="streaming").remote(request)
         over = False
@@ -196,6 +226,18 @@ class RaySession:
         finally:
             if not over:
                 coordinator.stop.options(concurrency_group="watch").remote(request.run)
+
+    def _wait_for_place(self, place: Place) -> None:
+        """Raise ShardFailure when the shards find no place in time, and Resplit when fewer shards would find one."""
+        if place.crowded:
+            return
+        soon = max(1, ceil(min(PLACE_SECONDS, self.params.timeout_s)))  # Ray cuts it to whole seconds
+        # While a group is being placed, what it takes is neither free nor its own yet; those who wait for long wait for a node.
+        if self.params.bounds is not None and place.group[1] and not place.group[0].wait(timeout_seconds=soon):
+            fewer = self.params.shards_where(places_for(place.group, self.params))
+            if fewer is not None and fewer < self.count:
+                raise Resplit(fewer)
+        wait_for_place(place.group, place.actors, self.params)
 
     def _until_ready(self, running: Any, coordinator: Any, request: RunRequest, begun: bool) -> Iterator[Event]:
         """Wait for the next word of a run, and say what it waits for. Raises CoordinatorLost when there is none for too long."""
@@ -223,10 +265,8 @@ def _known(answer: Any) -> str | None:
         return None
 
 
-def _rows_of(event: Event) -> list[dict]:
-    """What a report is told of an event."""
+def _lines_of(event: Event) -> list[str]:
+    """What there is to say about an event."""
     if isinstance(event, Waiting):
-        return [{"message": f"waiting for {event.words}"}]
-    if isinstance(event, Losses):
-        return [{"message": line} for line in event.news]
-    return event.rows if isinstance(event, Rounds) else []
+        return [f"waiting for {event.words}"]
+    return event.news if isinstance(event, Losses) else []

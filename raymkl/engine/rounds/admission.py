@@ -24,7 +24,11 @@ def admit(shared: Shared, chosen: list[tuple[int, Head]], observed: Container[in
     heads = [head for _, head in chosen]
     masks = np.stack([(head.bounds > 0).astype(float) for head in heads])
     diagonal = np.sum(shared.crew.ask("diagonals", masks), axis=0)
-    factors = shared.normalisations(heads, masks, diagonal)
+    # An entry that is left out is one whose kernel is zero: it has no part in f and, by its rule, no weight.
+    factors = [
+        factor if head.entries is None else np.where(head.entries, factor, 0.0)
+        for head, factor in zip(heads, shared.normalisations(heads, masks, diagonal), strict=True)
+    ]
     diagonal = np.abs(diagonal) / np.maximum(masks.sum(axis=1), 1)[:, None]
     shared.crew.ask("add_heads", dict(chosen))
     admitted = {h: _begun(shared, head, factors[k], diagonal[k]) for k, (h, head) in enumerate(chosen)}

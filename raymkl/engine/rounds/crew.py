@@ -40,6 +40,10 @@ class Crew:
         self.recovering = threading.Lock()
         self.recovering_thread: int | None = None
 
+    def dismiss(self) -> None:
+        """The run is over: nobody knows any more what a new shard would have to be told."""
+        self.bring_up_to_date = lambda shard: set()
+
     def told(self, h: int) -> None:
         """All shards know the changes of a head."""
         for known in self.ahead.values():
@@ -134,16 +138,28 @@ class Crew:
             except ShardsLost as loss:
                 self._recover(loss, generation)
 
-    def _replace(self, loss: ShardsLost) -> None:
-        behind: set[int] = set()  # shards that are new and do not know all yet
-        lost = loss.lost
-        while lost or behind:
-            if lost:
-                self.policy.lose(loss, time.time())
-            behind |= set(lost)
+    def move(self, shards: list[int]) -> None:
+        """Planned replacements: new shards in the place of some that are alive. Nothing is lost by it."""
+        with self.recovering:
+            self.recovering_thread = threading.get_ident()
             try:
-                if lost:
-                    self.pool.replace(sorted(lost))
+                self._replace(None, shards)
+            finally:
+                self.recovering_thread = None
+
+    def _replace(self, loss: ShardsLost | None, moving: list[int] | None = None) -> None:
+        """loss : what is to be replaced because it is gone. moving : shards that are to be replaced although they are alive."""
+        behind: set[int] = set()  # shards that are new and do not know all yet
+        lost: dict[int, str] = {} if loss is None else loss.lost
+        moving = list(moving or ())
+        while lost or moving or behind:
+            if lost and loss is not None:
+                self.policy.lose(loss, time.time())
+            gone, moving = sorted({*lost, *moving}), []
+            behind |= set(gone)
+            try:
+                if gone:
+                    self.pool.replace(gone)
                     lost = {}
                 for shard in sorted(behind):
                     self.ahead[shard] = self.bring_up_to_date(shard)

@@ -13,7 +13,6 @@ from ...engine import Head, RayParams
 from ...engine.programs.clusters import ClusteredTraining, gates_of
 from ...engine.programs.k_means import likelihoods, new_distances
 from ...engine.progress import Progress
-from ...engine.run import train
 from ...kernels.base import Kernel
 from ...kernels.combined import CombinedKernel
 from ...kernels.pairs.families import NO_GATE
@@ -22,6 +21,7 @@ from ..base import _number, effective_weights
 from ..classifier import MKLClassifier
 from ..diagonals import row_gates
 from ..regressor import MKLRegressor
+from ..runs.callbacks import run_of
 from . import gate_inputs
 
 CLUSTER_PARAMETERS = """n_clusters : int >= 1
@@ -43,6 +43,7 @@ CLUSTER_PARAMETERS = """n_clusters : int >= 1
 class ClusteredMixin:
     """What localized models over clusters share: checking, training, likelihoods of new examples."""
 
+    _needs_all_columns = True  # distances of new examples to the clusters are made of them
     _can_fold = False  # clusters are made of the training rows, so a search fits every fold and setting by itself
 
     def _check_params(self) -> None:
@@ -65,7 +66,14 @@ class ClusteredMixin:
         container, rows, kernels = super()._read_rows(X, reset)
         gate_inputs.check_number(self.gating_kernel, len(kernels))
         if isinstance(self.gating_kernel, Kernel):
-            rows = gate_inputs.rows_for(self.gating_kernel, f"gating_kernel={self.gating_kernel!r}", container, rows, kernels, square=reset)
+            rows = gate_inputs.rows_for(
+                self.gating_kernel,
+                f"gating_kernel={self.gating_kernel!r}",
+                container,
+                rows,
+                kernels,
+                None if reset else self._matrix_columns(container),
+            )
         return container, rows, kernels
 
     # -- training -----------------------------------------------------------------------------------------------------
@@ -119,7 +127,7 @@ class ClusteredMixin:
             layout=self._gate_layout,
             base_gates=base_gates,
         )
-        trained = train(working, problem, program, self.engine, self.ray_params, Progress() if self.verbose else None)
+        trained = run_of(self, working, problem, program, Progress() if self.verbose else None)
         found = trained.results
         self._keep_run(trained)
         self.tau_ = float(found.tau)

@@ -17,7 +17,6 @@ from ...engine import Head, RayParams
 from ...engine.programs.gate_scores import KernelScores, LinearScores
 from ...engine.programs.gates import GatedDescent, Gating, softmax
 from ...engine.progress import Progress
-from ...engine.run import train
 from ...kernels.base import Kernel
 from ...kernels.combined import CombinedKernel
 from ...kernels.formulas import Linear
@@ -25,6 +24,7 @@ from ...kernels.pairs.families import NO_GATE
 from ..base import _number, effective_weights
 from ..classifier import MKLClassifier
 from ..diagonals import row_gates
+from ..runs.callbacks import run_of, stop_was_asked
 from . import gate_inputs
 
 GATINGS = ("linear", "kernel")
@@ -101,6 +101,7 @@ class LocalizedMKLClassifier(MKLClassifier):
     shared_weights = False
     multi_class = "ovr"
     warm_start = False
+    _needs_all_columns = True  # gates of new examples are made of them
     _can_fold = False  # gates are learned from the training rows, so a search fits every fold and setting by itself
 
     def __init__(
@@ -165,7 +166,7 @@ class LocalizedMKLClassifier(MKLClassifier):
         if self.gating == "linear":
             source, what = Linear(view=self.gating_view), f'gating="linear" with gating_view={self.gating_view!r}'
         if isinstance(source, Kernel):
-            rows = gate_inputs.rows_for(source, what, container, rows, kernels, square=reset)
+            rows = gate_inputs.rows_for(source, what, container, rows, kernels, None if reset else self._matrix_columns(container))
         return container, rows, kernels
 
     # -- training -----------------------------------------------------------------------------------------------------
@@ -203,7 +204,7 @@ class LocalizedMKLClassifier(MKLClassifier):
             seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
             base_gates=base_gates,
         )
-        trained = train(working, problem, program, self.engine, self.ray_params, Progress() if self.verbose else None)
+        trained = run_of(self, working, problem, program, Progress() if self.verbose else None)
         found: list[Gating] = trained.results
         self._keep_run(trained)
         self.history_ = [{**row, "head": h} for h, gating in enumerate(found) for row in gating.history]
@@ -236,13 +237,13 @@ class LocalizedMKLClassifier(MKLClassifier):
         self._gating_rows = {view: rows[view][self.gating_support_] for view in self._gate_kernel().vector_views}
 
     def _warn_if_short(self, found: list[Gating]) -> None:
-        if not self.converged_:
+        if not self.converged_ and not stop_was_asked(self):
             worst = max(gating.result.certificate.gap for gating in found)
             warnings.warn(
                 f"the gates had not settled after {self.n_iter_} steps (max_iter={self.max_iter}); the SVM at the learned gates has a "
                 f"relative duality gap of {worst:.3g} (tol={self.tol:g})",
                 ConvergenceWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
     # -- new examples -------------------------------------------------------------------------------------------------

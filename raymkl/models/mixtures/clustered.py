@@ -16,6 +16,7 @@ from ...optim.mixture.posterior import shares_of
 from ..base import _number
 from ..classifier import MKLClassifier
 from ..dataset_answers import datasets_too
+from ..runs.callbacks import a_run
 from .base import BaseMixture
 
 # Clusters in which a row has a smaller share than this have no say about it.
@@ -134,6 +135,7 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
 
     # -- training -----------------------------------------------------------------------------------------------------
 
+    @a_run
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ClusteredMKLClassifier:
         """Learn from n rows X (dense numbers in any container), y (n,) labels of any type, sample_weight (n,) or None.
 

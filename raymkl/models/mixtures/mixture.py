@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator, ClusterMixin, DensityMixin
 from ...engine import RayParams
 from ...optim.mixture.posterior import shares_of
 from ..dataset_answers import datasets_too
+from ..runs.callbacks import a_run
 from .base import BaseMixture
 
 
@@ -85,6 +86,7 @@ class DirichletProcessMixture(BaseMixture, ClusterMixin, DensityMixin, BaseEstim
         self.random_state = random_state
         self.verbose = verbose
 
+    @a_run
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> DirichletProcessMixture:
         """Find clusters of n rows X (dense numbers in any container, a path or a Dataset), weighted by sample_weight (n,) or alike.
 

@@ -21,7 +21,6 @@ from ...engine.placed import PlacedRows
 from ...engine.programs.dual_averaging import Task, choose_landmarks, exponent
 from ...engine.programs.landmarks import WINDOW_ROWS, Featured, LandmarkAveraging, State
 from ...engine.programs.lost_margins import Averaged, LostMargins
-from ...engine.run import train
 from ...engine.session import check_engine
 from ...kernels.base import Kernel
 from ...kernels.pairs.families import NO_GATE
@@ -33,6 +32,7 @@ from ..dataset_answers import datasets_too
 from ..diagonals import row_gates
 from ..expansion import Expansion
 from ..reading import is_matrix
+from ..runs.callbacks import a_run, run_of, stop_was_asked
 from ..tails import ZETA, costs_of, tail_sums
 from .stream import Stream, all_classes, labels_among, weights_of
 
@@ -186,6 +186,7 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
     # -- training -----------------------------------------------------------------------------------------------------
 
+    @a_run
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> StochasticMKLClassifier:
         """Learn from n examples: X (any container), y (n,) labels of any type, sample_weight (n,) or None.
 
@@ -207,12 +208,12 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         self.n_iter_ = last["epoch"]
         self.primal_objective_, self.dual_objective_, self.duality_gap_ = (float(last[key]) for key in ("primal", "dual", "gap"))
         self.converged_ = bool(self.duality_gap_ <= self.tol)
-        if not self.converged_:
+        if not self.converged_ and not stop_was_asked(self):
             warnings.warn(
                 f"stopped after {self.n_iter_} epochs with a relative duality gap of {self.duality_gap_:.3g}, above tol={self.tol:g}; the "
                 "model is feasible and its gap is certified, but raise max_iter or tol, or lower C",
                 ConvergenceWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
         return self
 
@@ -279,7 +280,7 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         # Tail sums are not learned by the engine; its own kinds are.
         problem, working, gate_of_entry = self._describe(rows, kernels, [self._head(weights)], gating)
         # Columns are met again in every epoch: it pays to keep them.
-        trained = train(working, replace(problem, light=frozenset()), program, self.engine, self.ray_params, _say if self.verbose else None)
+        trained = run_of(self, working, replace(problem, light=frozenset()), program, _say if self.verbose else None)
         self._keep_run(trained)
         return trained.results, problem, gate_of_entry
 

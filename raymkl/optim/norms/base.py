@@ -99,6 +99,10 @@ class Norm:
         """Feasible weights to begin with, (M,)."""
         return self.weights(np.ones(n_kernels))
 
+    def start_over(self, entries: np.ndarray) -> np.ndarray:
+        """Feasible weights (M,) to begin with where all kernels but those of a mask (M,) are left out."""
+        return np.where(entries, self.start(len(entries)), 0.0)
+
     def dual(self, s: np.ndarray) -> float:
         """N*(s), the value whose half is the dual penalty."""
         raise TypeError(f"{type(self).__name__} has no dual")

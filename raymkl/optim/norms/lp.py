@@ -113,6 +113,11 @@ class LpNorm(Norm):
             return np.full(n_kernels, float(n_kernels) ** (-1.0 / weight_norm(self.p)))
         return self.weights(np.ones(n_kernels))
 
+    def start_over(self, entries):
+        theta = np.zeros(len(entries))
+        theta[entries] = self.start(int(np.count_nonzero(entries)))
+        return theta
+
     def dual(self, s):
         return power_norm(np.maximum(s, 0.0), self.k)
 
