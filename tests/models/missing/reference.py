@@ -46,7 +46,7 @@ def gated(bank, reads, names, train, test, kind=None, missing="zero"):
 
 def clusters(P, patterns):
     """(n, 1 + R) all rows, then the rows of each pattern."""
-    return np.column_stack([np.ones(len(P)), *((P == row).all(axis=1).astype(float) for row in patterns)])
+    return np.column_stack([np.ones(len(P)), *((row == P).all(axis=1).astype(float) for row in patterns)])
 
 
 def in_clusters(K, left, right):

@@ -105,7 +105,7 @@ def test_any_pattern_of_presence(data, missing, kind):
     assert np.all(parts[:, : len(BANK)][lacking] == 0.0) and not np.signbit(parts[:, : len(BANK)][lacking]).any()
     nothing = ~there[N:].any(axis=1)
     offset = parts[nothing, -1] if missing == "neutral" else 0.0
-    np.testing.assert_array_equal(clf.decision_function(test)[nothing], offset + clf.intercept_ + np.zeros(nothing.sum()))
+    np.testing.assert_allclose(clf.decision_function(test)[nothing], offset + clf.intercept_ + np.zeros(nothing.sum()), atol=1e-12, rtol=0)
 
 
 def _dual(model):
@@ -236,7 +236,10 @@ def test_strings_sparse_rows_and_matrices():
     texts = ["".join(rng.choice(list("ACGT"), 12)) for _ in range(N)]
     counts, similar = sp.csr_matrix(rng.poisson(0.5, (N, 9)).astype(float)), X[:N] @ X[:N].T + np.eye(N)
     there = holes(N, seed=9)
-    names, bank = ["text", "counts", "similar"], [kernels.WeightedDegree(2, view="text"), kernels.Linear(view="counts"), kernels.Precomputed(view="similar")]
+    names, bank = (
+        ["text", "counts", "similar"],
+        [kernels.WeightedDegree(2, view="text"), kernels.Linear(view="counts"), kernels.Precomputed(view="similar")],
+    )
     broken = np.where(np.outer(there[:, 2], there[:, 2]), similar, np.nan)
     V = Views(
         {"text": [t if s else None for t, s in zip(texts, there[:, 0], strict=True)], "counts": counts, "similar": broken},
@@ -275,7 +278,9 @@ def test_constants_are_those_of_the_fold(missing, kind):
         pytest.skip("indicators of few views have no tail")
     grid, estimator = {"C": [1.0, 30.0]}, classifier(missing=missing, normalize=kind, tol=1e-5)
     splitter = StratifiedKFold(3, shuffle=True, random_state=0)
-    ours, theirs = (s(estimator, grid, cv=splitter, scoring="roc_auc", refit=False).fit(TRAIN, Y[:N]) for s in (search.MKLSearchCV, GridSearchCV))
+    ours, theirs = (
+        s(estimator, grid, cv=splitter, scoring="roc_auc", refit=False).fit(TRAIN, Y[:N]) for s in (search.MKLSearchCV, GridSearchCV)
+    )
     for fold in range(3):
         np.testing.assert_allclose(ours.cv_results_[f"split{fold}_test_score"], theirs.cv_results_[f"split{fold}_test_score"], atol=0.011)
 
