@@ -201,9 +201,7 @@ def ray_session(engine: str, address: str | None = None, num_cpus: int | None = 
     if elsewhere:
         options["address"] = elsewhere
     elif num_cpus is not None:
-        options.update(address="local", num_cpus=num_cpus, include_dashboard=False)
-    else:
-        options["include_dashboard"] = False
+        options.update(address="local", num_cpus=num_cpus)
     try:
         ray.init(**options)
     except (ConnectionError, RuntimeError, ValueError) as error:

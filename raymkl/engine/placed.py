@@ -26,13 +26,13 @@ class Home:
         with self.lock:
             return self.names.setdefault(tuple(rows), uuid.uuid4().hex)
 
-    def placement(self, rows: Mapping, make: Callable[[], Any]) -> Any:
-        """What was made of these rows when they were placed."""
+    def placement(self, rows: Mapping, count: int, make: Callable[[], Any]) -> Any:
+        """What was made of these rows when they were placed, for so many shards."""
         key = tuple(rows)
         with self.lock:
-            if key not in self.placements:
-                self.placements[key] = make()
-            return self.placements[key]
+            if key not in self.placements or self.placements[key][0] != count:
+                self.placements[key] = (count, make())
+            return self.placements[key][1]
 
     def leave(self) -> list[str]:
         """Let go of everything; returns the names that the rows had."""

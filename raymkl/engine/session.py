@@ -128,8 +128,10 @@ class Session:
                 from .pools.ray_session import RaySession, ensure_ray
 
                 ensure_ray()
-                count = self.params.num_shards or most_shards(self.params)
-                self._actors.append(RaySession(count, replace(self.params, num_shards=count), row_bytes=self._row_bytes))
+                there = most_shards(self.params)
+                count = self.params.shards_where(there) or there
+                params = self.params if self.params.bounds else replace(self.params, num_shards=count)
+                self._actors.append(RaySession(count, params, row_bytes=self._row_bytes))
             return self._actors[0]
 
 

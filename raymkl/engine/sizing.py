@@ -21,11 +21,16 @@ def usual_shards(n_rows: int, most: int) -> int:
     return max(1, min(most, n_rows // ROWS_PER_SHARD))
 
 
-def choose(rows: dict, problem: Problem, heads: list[Head], asked: int | None, most: int, budget: int | None) -> int:
+def choose(rows: dict, problem: Problem, heads: list[Head], asked: int | tuple[int, int] | None, most: int, budget: int | None) -> int:
     """Number of shards: as asked, else the usual number, or as many more (up to `most`) as a small memory budget needs.
+
+    asked : may be a pair (least, most): as many of these as find a place, and the fewest must fit the budget, too.
 
     Raises the memory plan's ValueError when not even one round fits the budget.
     """
+    if isinstance(asked, tuple):
+        choose(rows, problem, heads, asked[0], most, budget)
+        return max(asked[0], min(asked[1], most))
     count = asked or usual_shards(problem.n_rows, most)
     if budget is None:
         return count

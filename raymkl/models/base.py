@@ -19,7 +19,6 @@ from ..data.views import is_sparse, is_views, view_name, view_of
 from ..engine import Head, Problem, RayParams
 from ..engine.placed import PlacedRows
 from ..engine.progress import Progress
-from ..engine.run import train
 from ..engine.session import SessionRows, check_engine
 from ..kernels.base import Kernel, Scaled
 from ..kernels.defaults import SCALE_DEPENDENT, beyond_float32, default_bank, scales_apart
@@ -34,6 +33,8 @@ from .diagonals import largest_diagonal, spherical_gates
 from .expansion import Expansion
 from .missing.gating import Gating, clustered, gates_of_new, gating_of
 from .missing.presence import Presence, RowsOfViews, check_choice, presence_of, refuse
+from .probability.held_out import FoldsBeside
+from .runs.callbacks import WithCallbacks, run_of, stop_was_asked
 from .tails import check_prices, set_prices, set_tails
 
 SOLVERS = ("chunking", "wrapper")
@@ -55,14 +56,15 @@ NO_SPHERICAL_MATRICES = (
 )
 
 
-class BaseMKL:
+class BaseMKL(WithCallbacks):
     """Base of the estimators; see `MKLClassifier` for the parameters.
 
     It stands before scikit-learn's mixin of the kind of estimator, whose `score` it prepares X and y for, and before `BaseEstimator`:
     `class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator)`.
 
     A fitted estimator holds one `Expansion`, the attribute `expansion_`, from which predictions are made; files, diagnostics and reports
-    read it and public attributes alone. Searches describe their heads by `_check_params`, `_read`, `_describe`, `_head_params` and `_fold`.
+    read it and public attributes alone. Searches describe their heads by `_check_params`, `_read`, `_describe`, `_head_params` and
+    `_fold_to_score`.
     """
 
     # Whether a search may state folds as heads over one set of blocks, by `_fold`; not so where more than weights is learned from rows.
@@ -202,12 +204,12 @@ class BaseMKL:
             rows = reading.rows_of(X, vectors, None if reset else self.expansion_.support_rows)
             if isinstance(X, sources.Batch):
                 sources.check_widths(rows, self.expansion_.support_rows)
-        found = (
-            reading.matrices_of(X, kernels, square=True)
-            if reset
-            else reading.matrices_of(X, kernels, False, self._matrix_columns(X), self.expansion_.cleared)
-        )
-        rows = {**rows, **found}
+        if reset:
+            rows |= reading.matrices_of(X, kernels, square=True)
+        elif self._needs_all_columns:  # its gates are those of clusters and say nothing about views
+            rows |= reading.matrices_of(X, kernels, False, self._matrix_columns(X))
+        else:
+            rows |= reading.matrices_of(X, kernels, False, self._matrix_columns(X), self.expansion_.cleared)
         lengths = {key: array.shape[0] for key, array in rows.items()}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"the views of X have different numbers of rows: {lengths}")
@@ -366,12 +368,20 @@ class BaseMKL:
         """Weights (M,) to begin with; those of kernels with prices are in no ball."""
         return np.maximum(theta, 0.0) if self._prices[0] else self._norm_of(len(theta)).project(theta)
 
-    def _train(self, rows: dict, kernels: list[Kernel], heads: list[Head]) -> None:
-        """Hand the problem to the engine and keep what it learned."""
-        problem, working, gate_of_entry = self._describe(rows, kernels, heads)
-        trained = train(working, problem, heads, self.engine, self.ray_params, Progress() if self.verbose else None)
+    def _train(self, rows: dict, kernels: list[Kernel], heads: list[Head], folds: FoldsBeside | None = None) -> None:
+        """Hand the problem to the engine and keep what it learned.
+
+        folds : whose heads are trained beside these, and that take their results.
+        """
+        every = heads if folds is None else [*heads, *folds.heads]
+        problem, working, gate_of_entry = self._describe(rows, kernels, every)
+        trained = run_of(self, working, problem, every, Progress() if self.verbose else None)
         self._keep_run(trained)
         results = [stages[-1] for stages in trained.results]
+        if folds is not None:
+            results, folds.results = results[: len(heads)], results[len(heads) :]
+            folds.rows, folds.gates, folds.gate_of_entry = rows, problem.gates, gate_of_entry
+            self.history_ = [row for row in self.history_ if row["head"] < len(heads)]
         self._keep(results)
         if self._by_pattern:
             self.kernel_weights_ = self.kernel_weights_.reshape(*self.kernel_weights_.shape[:-1], -1, len(kernels))
@@ -432,14 +442,18 @@ class BaseMKL:
         self.expansion_ = Expansion.of_training(self.kernels_, weights, self.dual_coef_, self.support_, rows, gates, gate_of_entry)
 
     def _warn_if_short(self, results: list) -> None:
-        if not self.converged_:
+        if not self.converged_ and not stop_was_asked(self):
             worst = max(result.certificate.gap for result in results)
             warnings.warn(
                 f"stopped after {self.n_iter_} rounds with a relative duality gap of {worst:.3g}, above tol={self.tol:g}; "
                 "the model is feasible and its gap is certified, but raise max_iter or tol",
                 ConvergenceWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
+
+    def _fold_to_score(self, y: np.ndarray, sample_weight: np.ndarray | None, train: np.ndarray) -> tuple[list[Head], Any]:
+        """Heads of one fold of a search, and what turns their decision values into an estimator to score."""
+        return self._fold(y, sample_weight, train)
 
     # -- prediction ---------------------------------------------------------------------------------------------------
 

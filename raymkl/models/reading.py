@@ -106,18 +106,6 @@ def _width(X: Any) -> int:
     return sum(int(np.prod(getattr(value, "shape", (0, 1))[1:])) for value in X.values())
 
 
-def check_complete(X: Any, kernels: list[Kernel]) -> None:
-    """Raise ValueError for a `Views` with rows that lack a view that one of the kernels reads."""
-    if not is_views(X) or X.is_complete:
-        return
-    for key in dict.fromkeys(key for kernel in kernels for key in kernel.views):
-        if is_store(key) and key not in X:
-            continue  # a kernel store that is read beside X
-        absent = np.flatnonzero(~X.has(view_of(key)))
-        if len(absent):
-            raise ValueError(f"{len(absent)} of {len(X)} rows of X lack {_where(key)}, the first of them row {absent[0]}")
-
-
 def rows_of(X: Any, kernels: list[Kernel], spare: Mapping | None = None) -> dict:
     """Rows by view key for all views that the kernels read: checked; numbers are finite, strings are packed (see `data.strings`).
 
@@ -151,17 +139,20 @@ def rows_of(X: Any, kernels: list[Kernel], spare: Mapping | None = None) -> dict
 
 
 def _rows_of_views(X: Any, kernels: list[Kernel], spare: Mapping) -> dict:
-    bare = [key for key in dict.fromkeys(key for kernel in kernels for key in kernel.views) if not X.has(view_of(key)).any()]
+    keys = list(dict.fromkeys(key for kernel in kernels for key in kernel.views))
+    bare = [key for key in keys if not X.has(view_of(key)).any()]
     for key in bare:
         if key not in spare:
             raise ValueError(f"no row of X has {_where(key)}, which {next(k for k in kernels if key in k.views)!r} reads")
-    rows = rows_of(X.readable(), [kernel for kernel in kernels if not set(bare) & set(kernel.views)])
+    views = X.readable(dict.fromkeys(view_name(dict.fromkeys(X.names), view_of(key)) for key in keys if key not in bare))
+    rows = rows_of(views, [kernel for kernel in kernels if not set(bare) & set(kernel.views)])
     for kernel in kernels:
-        others = [key for key in kernel.views if key not in bare and key not in rows]
         strings = kernel.string_views()
-        for key in others:  # read beside a view that nobody has
-            view = X.readable()
-            rows[key] = select_strings(view, view_of(key), kernel) if key in strings else _numeric(select(view, view_of(key)), key, view)
+        for key in kernel.views:
+            if key not in bare and key not in rows:  # read beside a view that nobody has
+                rows[key] = (
+                    select_strings(views, view_of(key), kernel) if key in strings else _numeric(select(views, view_of(key)), key, views)
+                )
     return {**rows, **{key: _copies(spare[key], len(X)) for key in bare}}
 
 
@@ -331,18 +322,17 @@ def matrix_columns_of(X: Any) -> dict[str, MatrixColumns]:
     """The columns that stand for the rows of a `Views`, of all its ready-made matrices by name."""
     if not is_views(X) or not X.matrices:
         return {}
-    rows = {name: view for name, view in X.readable().items() if isinstance(view, MatrixRows)}
+    rows = X.readable(X.matrices)
     return {name: MatrixColumns(part.identity, part.numbers, (*part.shape, 1)[2]) for name, part in rows.items()}
 
 
 def _stacks_of_views(X: Any, kernels: list[Kernel], square: bool, columns: Mapping[str, MatrixColumns], cleared: Callable) -> dict:
     stacks: dict[Any, Any] = {}
-    views = X.readable()
     for key in dict.fromkeys(kernel.statistic().view for kernel in kernels if isinstance(kernel, Precomputed)):
         if is_store(key):
             continue
         name = view_name(dict.fromkeys(X.names), view_of(key))
-        rows, known = views.get(name), columns.get(name)
+        rows, known = X.readable([name]).get(name), columns.get(name)
         if rows is None and not square and known is not None:
             stacks[key] = np.zeros((len(X), len(known.numbers), known.depth))
         elif rows is None:

@@ -96,7 +96,7 @@ def _tails_and_traces(
         return _exact(from_block(dict(rows), list(rows)), bank, masks, zeta)
     problem = Problem(views=list(rows), families=group(bank, join=True), n_rows=n, n_entries=len(bank), dtype=np.float64)
     # There is nothing in it worth a checkpoint.
-    params = None if ray_params is None else replace(ray_params, checkpoint_dir=None)
+    params = None if ray_params is None else replace(ray_params, checkpoint_dir=None, name=None, storage_path=None)
     return train(rows, problem, TailSums(bank, masks, zeta), engine, params).results
 
 

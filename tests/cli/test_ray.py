@@ -27,9 +27,9 @@ def fake_ray(monkeypatch):
 @pytest.mark.parametrize(
     "arguments, expected",
     [
-        (("ray",), {"include_dashboard": False}),
+        (("ray",), {}),
         (("ray", "head:6379"), {"address": "head:6379"}),
-        (("ray", None, 2), {"address": "local", "num_cpus": 2, "include_dashboard": False}),
+        (("ray", None, 2), {"address": "local", "num_cpus": 2}),
     ],
 )
 def test_a_ray_session_ends_with_its_block_whatever_happens(fake_ray, arguments, expected):

@@ -16,12 +16,16 @@ from raymkl.engine.shard.shard import Shard
 
 @dataclass(frozen=True)
 class Fault:
-    """Lose `shards` at the `number`-th call of a method (1 is the first), before the work or after it, when only the answer is missing."""
+    """Lose `shards` at the `number`-th call of a method (1 is the first), before the work or after it, when only the answer is missing.
+
+    began : False for shards that go while they are being started.
+    """
 
     method: str
     number: int
     shards: tuple[int, ...] = (0,)
     worked: bool = False
+    began: bool = True
 
 
 def travelled(value):
@@ -73,7 +77,7 @@ class LossyPool:
             self._lose(s, method)
         lost = {s: f"lost by schedule in {method} number {self.seen[method]}" for s in sorted(asked) if not self.alive[s]}
         if lost:
-            raise ShardsLost(lost)
+            raise ShardsLost(lost, unstarted={s for fault in now if not fault.began for s in fault.shards} & set(lost))
         if method == "advance":
             self._check_shards(calls)
         return results

@@ -42,10 +42,16 @@ def whole_shards(rooms: Sequence[Room], demand: Room, placement: str = "SPREAD",
 
 
 def trouble_with(
-    num_shards: int, demand: Room, rooms: Sequence[Room], placement: str = "SPREAD", taken: float = 0.0, inside: bool = False
+    num_shards: int,
+    demand: Room,
+    rooms: Sequence[Room],
+    placement: str = "SPREAD",
+    taken: float = 0.0,
+    inside: bool = False,
+    where: str = "the Ray cluster",
 ) -> str | None:
-    """Why the shards can find no place in these rooms, or None. taken, inside : see `whole_shards`."""
-    where = "the placement group that this fit runs in" if inside else "the Ray cluster"
+    """Why the shards can find no place in these rooms, or None. taken, inside : see `whole_shards`. where : what the rooms are."""
+    where = "the placement group that this fit runs in" if inside else where
     kind = "bundle" if inside else "node"
     for name in sorted(demand, key=lambda name: name != "CPU"):
         words = _trouble_with_one(name, num_shards, demand[name], rooms, taken if name == "CPU" else 0.0, where, kind)

@@ -6,7 +6,10 @@ somebody's placement group (a Ray Tune trial, say) shards live there and no grou
 
 from __future__ import annotations
 
+import logging
 import time
+from collections import Counter
+from math import ceil
 
 import ray
 from ray.util.placement_group import placement_group, placement_group_table
@@ -14,6 +17,9 @@ from ray.util.placement_group import placement_group, placement_group_table
 from ..faults.policy import ShardFailure
 from ..params import RayParams
 from .demand import Room, demand_of, matches, memory_to_reserve, trouble_with, whole_shards
+from .growth import SAY_SECONDS, Growth, grow, growth_of_cluster, refusal
+
+logger = logging.getLogger("raymkl")
 
 # CPUs of an earlier fit are free again after about 50 ms.
 LEAVING_SECONDS = 0.5
@@ -27,6 +33,11 @@ def rooms(params: RayParams) -> list[Room]:
     if current is not None:
         return [dict(bundle) for bundle in current.bundle_specs]
     return [node["Resources"] for node in ray.nodes() if node["Alive"] and matches(node.get("Labels") or {}, params.label_selector)]
+
+
+def dead_nodes() -> set[str]:
+    """Nodes that Ray knows to be gone."""
+    return {node["NodeID"] for node in ray.nodes() if not node["Alive"]}
 
 
 def own_cpus() -> float:
@@ -47,19 +58,41 @@ def most_shards(params: RayParams) -> int:
     return max(1, whole_shards(rooms(params), demand, params.placement, own_cpus(), is_inside()))
 
 
-def check_resources(num_shards: int, params: RayParams, patience: float = 0.0, row_bytes: int = 0) -> dict[str, float]:
-    """What each shard asks for. Raises ValueError when the shards could never find a place.
+def places_for(group: tuple, params: RayParams) -> int:
+    """Shards that would find a place now: those of ours that have one, and what is free beside them. group : (placement group, ours)."""
+    demand = demand_of(params, int(params.memory_per_shard or 0))
+    free = ray._private.state.available_resources_per_node()  # the public function adds all nodes up
+    homes = Counter(placement_group_table(group[0]).get("bundles_to_node_id", {}).values())
+    found = []
+    for node in ray.nodes():
+        if node["Alive"] and matches(node.get("Labels") or {}, params.label_selector):
+            name = node["NodeID"]
+            found.append({key: free.get(name, {}).get(key, 0.0) + homes[name] * each for key, each in demand.items()})
+    return whole_shards(found, demand, params.placement)
 
-    patience : seconds to wait for nodes that may still join. row_bytes : what the rows of a shard take.
+
+def check_resources(num_shards: int, params: RayParams, patience: float = 0.0, row_bytes: int = 0) -> dict[str, float]:
+    """What each shard asks for, once there are nodes for them. Raises ValueError when the shards could never find a place.
+
+    A cluster that has an autoscaler is asked to grow, and waited for up to `timeout_s` (ShardFailure after that); for nodes that may join
+    another one, `patience` seconds. row_bytes : what the rows of a shard take.
     """
-    deadline = time.monotonic() + patience
+    started = time.monotonic()
     while True:
         there, inside = rooms(params), is_inside()
         demand = demand_of(params, memory_to_reserve(num_shards, params, _with_free_memory(there, params, inside), row_bytes, inside))
         trouble = trouble_with(num_shards, demand, there, params.placement, own_cpus(), inside)
         if trouble is None:
             return demand
-        if time.monotonic() >= deadline:
+        growth, waited = Growth() if inside else growth_of_cluster(params, num_shards), time.monotonic() - started
+        if growth.able:
+            # The memory of nodes to come is not known yet; what the user says is asked for.
+            least = demand_of(params, int(params.memory_per_shard or 0))
+            never = refusal(num_shards, least, growth, params.placement)
+            if never is not None:
+                raise ValueError(never)
+            grow(num_shards, params, least, trouble, max(patience, params.timeout_s) - waited)
+        elif waited >= patience:
             raise ValueError(trouble)
         time.sleep(LOOK_SECONDS)
 
@@ -101,19 +134,25 @@ def ask_for_place(num_shards: int, params: RayParams, demand: dict[str, float]) 
 
 
 def wait_for_place(group: tuple, actors: list, params: RayParams) -> None:
-    """Raise ShardFailure when the shards find no place in time. group : (placement group, ours)."""
-    limit, count = params.timeout_s, len(actors)
-    if group[1]:
-        placed = group[0].wait(timeout_seconds=limit)
-        free = ray.available_resources()
+    """Wait until the shards have a place, and say so. Raises ShardFailure when that is not in time. group : (placement group, ours)."""
+    limit, count, started = params.timeout_s, len(actors), time.monotonic()
+    # Somebody's group is there, but others may fill it.
+    answers = [] if group[1] else [actor.ping.options(concurrency_group="watch").remote() for actor in actors]
+
+    def have_place(seconds: float) -> bool:
+        if group[1]:
+            return group[0].wait(timeout_seconds=max(1, ceil(seconds)))  # Ray cuts it to whole seconds
+        return len(ray.wait(answers, num_returns=count, timeout=seconds)[0]) == count
+
+    who = f"{count} shard{'s' if count > 1 else ''} of {params.cpus_per_shard:g} CPU"
+    while not have_place(min(SAY_SECONDS, max(limit - (time.monotonic() - started), 0.0))):
+        free, waited = ray.available_resources(), time.monotonic() - started
         there = f"{free.get('CPU', 0.0):g} CPUs and {free.get('memory', 0.0):.0f} bytes of memory are free now"
-    else:  # somebody's group is there, but others may fill it
-        answers = [actor.ping.options(concurrency_group="watch").remote() for actor in actors]
-        placed = len(ray.wait(answers, num_returns=count, timeout=limit)[0]) == count
-        free = ray.available_resources().get(f"CPU_group_{group[0].id.hex()}", 0.0)
-        there = f"{free:g} CPUs of the placement group that this fit runs in are free now"
-    if not placed:
-        raise ShardFailure(f"{count} shards of {params.cpus_per_shard:g} CPU found no place within timeout_s={limit:g} seconds: {there}")
+        if not group[1]:
+            there = f"{free.get(f'CPU_group_{group[0].id.hex()}', 0.0):g} CPUs of the placement group that this fit runs in are free now"
+        if waited >= limit:
+            raise ShardFailure(f"{who} found no place within timeout_s={limit:g} seconds: {there}")
+        logger.warning("%s wait for a place, for %.0f s: %s", who, waited, there)
 
 
 def is_placed(group: tuple) -> bool:

@@ -8,15 +8,11 @@ from typing import Any
 
 import ray
 
-from ..faults.policy import ShardsLost
+from ..faults.policy import START_SECONDS, ShardsLost
 from ..params import RayParams
-from .placement import LOOK_SECONDS, is_placed
-from .ray_shards import Placement, ShardActors, ping
+from .placement import LOOK_SECONDS, dead_nodes, is_placed, places_for
+from .ray_shards import PLACE_SECONDS, Placement, ShardActors, ping
 
-# How long a replacement waits for the place of the shard that was lost.
-PLACE_SECONDS = 20.0
-# A process that starts, imports and reads its rows may take so long on a busy machine; it is no loss until then.
-START_SECONDS = 300.0
 # Ray takes arguments up to 100 KiB along with a call.
 PASSED_BYTES = 95_000
 # What Ray raises for a call to a process or node that is gone.
@@ -46,14 +42,15 @@ class RayPool:
         self.generation = 0
         self.begun = [time.monotonic()] * len(self.actors)
         self.waits_for: str | None = None
-        self._replace_dead()
+        self.lost_at_start = self._replace_dead()
 
     @property
     def members(self) -> tuple:
         return tuple(actor._actor_id.hex() for actor in self.actors)
 
-    def _replace_dead(self) -> None:
-        """Actors that were lost since the last run are no loss of this one."""
+    def _replace_dead(self) -> ShardsLost | None:
+        """Replace actors that are gone already. Those that were lost since the last run are no loss of this one; the first run has all."""
+        lost: dict[int, Exception] = {}
         pings = [ping(actor) for actor in self.actors]
         ray.wait(pings, num_returns=len(pings), timeout=self.params.timeout_s)
         for s, answer in enumerate(pings):
@@ -61,8 +58,14 @@ class RayPool:
                 self._has_answered(s, ray.get(answer, timeout=0))
             except ray.exceptions.GetTimeoutError:
                 continue  # still starting, or silent: the first call tells
-            except LOSSES:
+            except LOSSES as error:
+                lost[s] = error
                 self._begin(s)
+        first, self.shards.used = not self.shards.used, True
+        if not lost or not first:
+            return None
+        preempted = any(getattr(error, "preempted", False) for error in lost.values())
+        return ShardsLost({s: reason_of(error) for s, error in lost.items()}, preempted, unstarted=lost, dead=dead_nodes())
 
     def load(self, shards: list[int]) -> None:
         """Have shards read their rows."""
@@ -115,7 +118,9 @@ class RayPool:
             # When one shard goes, others may be missed for other reasons as it seems; a preempted node explains them all.
             preempted = any(getattr(error, "preempted", False) for error in lost.values())
             nodes = {shard: self.shards.started.get(self.actors[shard]._actor_id.hex()) for shard in lost}
-            raise ShardsLost({shard: reason_of(error) for shard, error in lost.items()}, preempted, nodes)
+            # What its own code raised at the start it would raise again.
+            unstarted = [s for s, error in lost.items() if not (self._has_started(s) or getattr(error, "actor_init_failed", False))]
+            raise ShardsLost({s: reason_of(error) for s, error in lost.items()}, preempted, nodes, unstarted, dead_nodes())
         return results
 
     def _unanswered(self, references: list, shards: list[int], patience: float) -> dict[int, Exception]:
@@ -193,6 +198,7 @@ class RayPool:
             self._begin(s)
         for s in self._without_place(shards):
             self._begin(s, crowded=True)
+        self.waits_for = None
         self.load(shards)
 
     def _without_place(self, shards: list[int]) -> list[int]:
@@ -211,6 +217,18 @@ class RayPool:
             self._say_what_starts(sorted(pings.values()), "to find a place and start")
         return [] if not pings or is_placed(self.shards.group) else sorted(pings.values())
 
+    # -- places -------------------------------------------------------------------------------------------------------
+
+    def places(self) -> int:
+        """Shards that would find a place now; in somebody's placement group as many as there are."""
+        group = self.shards.group
+        return places_for(group, self.params) if group[1] else len(self.actors)
+
+    def may_move_out(self) -> list[int]:
+        """Shards that live with others and whose own places are back."""
+        crowded = sorted(s for s in self.shards.crowded if s < len(self.actors))
+        return crowded if crowded and self.shards.group[1] and is_placed(self.shards.group) else []
+
     def _begin(self, s: int, crowded: bool = False) -> None:
         self.actors[s], self.begun[s] = self.shards.replaced(s, self.actors[s], crowded), time.monotonic()
 
@@ -224,7 +242,10 @@ def reason_of(error: Exception) -> str:
     """In one line what is known about a loss."""
     if isinstance(error, TimeoutError) and not isinstance(error, ray.exceptions.RayError):
         return str(error)  # our own words
-    return f"{type(error).__name__}: {[*str(error).strip().splitlines(), ''][0]}"
+    lines = [line.strip() for line in str(error).strip().splitlines()] or [""]
+    # Ray begins with the same words for all losses and says further down why.
+    why = next((line for line in lines[1:] if line.startswith("The actor is dead because")), lines[0])
+    return f"{type(error).__name__}: {why}"
 
 
 def _stored(argument: Any) -> Any:

@@ -27,6 +27,8 @@ from .placement import ask_for_place, check_resources, most_shards, wait_for_cpu
 
 # Runs that a shard works on at once; more wait.
 RUNS_AT_ONCE = 16
+# How long a replacement waits for the place of the shard that was lost.
+PLACE_SECONDS = 20.0
 
 
 @cache
@@ -44,9 +46,7 @@ def start_shard(index: int, place: Place, crowded: bool = False) -> Any:
     if params.runtime_env:
         options["runtime_env"] = dict(params.runtime_env)
     if crowded:
-        alive = [node for node in ray.nodes() if node["Alive"] and matches(node.get("Labels") or {}, params.label_selector)]
-        asked = demand_of(params)
-        nodes = [node["NodeID"] for node in alive if all(node["Resources"].get(name, 0.0) > 0 for name in asked)]
+        nodes = _possible_nodes(params)
         options["num_cpus"] = 0
         if nodes:
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(nodes[index % len(nodes)], soft=True)
@@ -55,6 +55,13 @@ def start_shard(index: int, place: Place, crowded: bool = False) -> Any:
         options["resources"] = dict(params.resources or {})
         options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index if ours else -1)
     return _shard_class().options(**options).remote()
+
+
+def _possible_nodes(params: RayParams) -> list[str]:
+    """Nodes that have what a shard asks for, whoever uses it."""
+    alive = [node for node in ray.nodes() if node["Alive"] and matches(node.get("Labels") or {}, params.label_selector)]
+    asked = demand_of(params)
+    return [node["NodeID"] for node in alive if all(node["Resources"].get(name, 0.0) > 0 for name in asked)]
 
 
 def ping(actor: Any) -> Any:
@@ -66,13 +73,14 @@ def ping(actor: Any) -> Any:
 class Place:
     """Where shards live. actors : in the order of the shards. group : (placement group, ours). params : what they were started with.
 
-    demand : what each of them reserves, by resource.
+    demand : what each of them reserves, by resource. crowded : all of them live with others, the group has no place yet.
     """
 
     actors: list
     group: tuple
     params: RayParams
     demand: dict[str, float] = field(default_factory=dict)
+    crowded: bool = False
 
 
 @contextmanager
@@ -99,6 +107,28 @@ def start_shards(count: int, params: RayParams, patience: float = 0.0, row_bytes
     return place
 
 
+def start_again(lost: Place, patience: float = 0.0, row_bytes: int = 0) -> Place:
+    """Shard actors in the place of others of which nothing is left; without a place within a while they move in with others.
+
+    Where no node could hold one of them, nodes are waited for: see `start_shards`.
+    """
+    count, params = len(lost.actors), lost.params
+    if not lost.group[1]:
+        return start_shards(count, params, patience, row_bytes)
+    wait_for_cpus(count * params.cpus_per_shard)
+    place = Place([], ask_for_place(count, params, lost.demand), params, lost.demand)
+    try:
+        place.crowded = not place.group[0].wait(timeout_seconds=PLACE_SECONDS)
+        if place.crowded and not _possible_nodes(params):
+            end_shards(place)
+            return start_shards(count, params, patience, row_bytes)
+        place.actors += [start_shard(index, place, place.crowded) for index in range(count)]
+    except BaseException:
+        end_shards(place)
+        raise
+    return place
+
+
 def end_shards(place: Place) -> None:
     """Kill shard actors and give their place back."""
     for actor in place.actors:
@@ -113,7 +143,9 @@ class ShardActors:
     def __init__(self, place: Place):
         self.actors, self.group, self.place = list(place.actors), place.group, place
         self.lock = threading.Lock()
+        self.used = False  # by a run
         self.replacements: list = []
+        self.crowded = set(range(len(place.actors))) if place.crowded else set()  # shards that live with others
         self.started: dict[str, str | None] = {}  # actors that have answered, by their names, and their nodes as far as they are known
 
     def replaced(self, s: int, lost: Any, crowded: bool = False) -> Any:
@@ -123,6 +155,7 @@ class ShardActors:
                 ray.kill(lost)
                 self.actors[s] = start_shard(s, self.place, crowded)
                 self.replacements.append(self.actors[s])
+                (self.crowded.add if crowded else self.crowded.discard)(s)
             return self.actors[s]
 
     def close(self) -> None:
@@ -150,4 +183,5 @@ def placed(rows: dict, problem: Problem, count: int) -> Placement:
 
 def choose_shards(n_rows: int, params: RayParams) -> int:
     """Shards to use: as asked, else one per share of the cluster's CPUs that has enough rows to do."""
-    return params.num_shards or usual_shards(n_rows, most_shards(params))
+    there = most_shards(params)
+    return params.shards_where(there) or usual_shards(n_rows, there)

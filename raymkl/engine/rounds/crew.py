@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..faults.policy import FailurePolicy, LossEvent, ShardsLost
+from ..faults.policy import FailurePolicy, ShardsLost
 from ..pools.protocol import Pool
 from ..problem import RoundRequest
 from ..programs.program import forget
@@ -37,9 +37,12 @@ class Crew:
         self.pool, self.policy, self.bring_up_to_date = pool, policy or FailurePolicy(0), bring_up_to_date
         self.kept: dict[str, tuple[Callable, tuple]] = {}
         self.ahead: dict[int, set[int]] = {}
-        self.event = LossEvent()  # the last one
         self.recovering = threading.Lock()
         self.recovering_thread: int | None = None
+
+    def dismiss(self) -> None:
+        """The run is over: nobody knows any more what a new shard would have to be told."""
+        self.bring_up_to_date = lambda shard: set()
 
     def told(self, h: int) -> None:
         """All shards know the changes of a head."""
@@ -52,6 +55,7 @@ class Crew:
             generation = self.pool.generation
             try:
                 self.pool.load(list(range(len(self.pool.ranges))))
+                self.policy.recovered(time.time())  # where an earlier coordinator was lost, all has been started anew
                 return
             except ShardsLost as loss:
                 self._recover(loss, generation)
@@ -134,27 +138,35 @@ class Crew:
             except ShardsLost as loss:
                 self._recover(loss, generation)
 
-    def _replace(self, loss: ShardsLost) -> None:
-        behind: set[int] = set()  # shards that are new and do not know all yet
-        lost, now = loss.lost, time.monotonic()
-        while lost or behind:
-            if lost:
-                another = not self.event.covers(loss, now)
-                self.policy.note(lost, loss.preempted, another)
-                self.event = LossEvent() if another else self.event
-                self.event.add(loss)
-                now = None  # the recovery is under way
-            behind |= set(lost)
+    def move(self, shards: list[int]) -> None:
+        """Planned replacements: new shards in the place of some that are alive. Nothing is lost by it."""
+        with self.recovering:
+            self.recovering_thread = threading.get_ident()
             try:
-                if lost:
-                    self.pool.replace(sorted(lost))
+                self._replace(None, shards)
+            finally:
+                self.recovering_thread = None
+
+    def _replace(self, loss: ShardsLost | None, moving: list[int] | None = None) -> None:
+        """loss : what is to be replaced because it is gone. moving : shards that are to be replaced although they are alive."""
+        behind: set[int] = set()  # shards that are new and do not know all yet
+        lost: dict[int, str] = {} if loss is None else loss.lost
+        moving = list(moving or ())
+        while lost or moving or behind:
+            if lost and loss is not None:
+                self.policy.lose(loss, time.time())
+            gone, moving = sorted({*lost, *moving}), []
+            behind |= set(gone)
+            try:
+                if gone:
+                    self.pool.replace(gone)
                     lost = {}
                 for shard in sorted(behind):
                     self.ahead[shard] = self.bring_up_to_date(shard)
                     behind.discard(shard)
             except ShardsLost as again:
                 loss, lost = again, again.lost
-        self.event.until = time.monotonic()
+        self.policy.recovered(time.time())
 
 
 def without_changes(request: RoundRequest, known: set[int]) -> RoundRequest:

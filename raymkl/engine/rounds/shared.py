@@ -100,6 +100,19 @@ class Shared:
         """Whether the rounds' own sums are as good as a proof."""
         return all(is_accurate(self.problem, f.statistic, b) for f, b in zip(self.problem.families, self.found.bases, strict=True))
 
+    @property
+    def meets_all_rows(self) -> bool:
+        """Whether statistics are computed of all rows at a time, because several heads will want nearly all of them.
+
+        Products of other shapes differ in their last bits: this way no head's result depends on which other heads there are.
+        """
+        n, exact = self.problem.n_rows, any(statistic.reads_strings for statistic in self.problem.statistics)  # counts are what they are
+        return self.plan.heads > 1 and not exact and self.plan.working_set >= n and (not self.cached or self.cache.capacity >= n)
+
+    def columns_of(self, ids: np.ndarray) -> np.ndarray:
+        """Sorted columns to meet rows with, where those of `ids` are wanted: these, or all."""
+        return np.arange(self.problem.n_rows) if len(ids) and self.compared and self.meets_all_rows else ids
+
     # -- setting up -------------------------------------------------------------------------------------------------
 
     def widen(self) -> bool:

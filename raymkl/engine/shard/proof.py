@@ -188,17 +188,24 @@ class _Point:
 
     def add(self, f: int, moments: np.ndarray, stat: np.ndarray, rows: slice, columns: slice, room: np.ndarray) -> None:
         """Take the pairs of a block into the decision values and into the moments of the quadratic terms."""
-        self.add_values(f, stat, rows, columns, self.f[rows], room)
-        if not self.wants_quadratic:
-            return
-        self.sums[f].add(moments, stat, self.left[f][rows], self.right[f][columns])
+        stat, right = self._weighing(f, stat, columns)
+        self._add_values(f, stat, right, rows, self.f[rows], room)
+        if self.wants_quadratic:
+            self.sums[f].add(moments, stat, self.left[f][rows], right)
 
     def add_values(self, f: int, stat: np.ndarray, rows: slice | np.ndarray, columns: slice, out: np.ndarray, room: np.ndarray) -> None:
         """Add the part of a block to decision values (rows,)."""
+        self._add_values(f, *self._weighing(f, stat, columns), rows, out, room)
+
+    def _weighing(self, f: int, stat: np.ndarray, columns: slice) -> tuple[np.ndarray, np.ndarray]:
+        """A block and what its columns weigh, without those that are no support rows, or those of other heads, or outside a gate."""
         right = self.right[f][columns]
-        some = np.flatnonzero(right)  # support rows of other heads, or outside a gate, are not evaluated
+        some = np.flatnonzero(right)
         if len(some) < MANY * len(right):
-            stat, right = np.ascontiguousarray(stat[:, some]), right[some]
+            return stat.take(some, axis=1), right[some]
+        return stat, right
+
+    def _add_values(self, f: int, stat: np.ndarray, right: np.ndarray, rows: Any, out: np.ndarray, room: np.ndarray) -> None:
         values, gate = np.zeros(len(stat)), self.shard.problem.families[f].gate
         self.functions[f](stat, right, values, room)
         out += values if gate == NO_GATE else values * self.shard.own.gates[rows, gate]

@@ -237,15 +237,18 @@ class Shard:
                 continue
             columns = self.pairs.ready(s, features)
             for heads in together.values():
+                # Heads that do not share their blocks meet their own columns alone.
+                used = ids if len(together) == 1 else np.unique(np.concatenate([changes[h][0] for h in heads]))
                 sums: list = []
                 for f in (f for f, place in enumerate(self.pairs.of_family) if place == s):
                     for h in heads:
                         weights, live = self._gated(f, *changes[h])
                         if len(weights):
-                            places = np.searchsorted(ids, changes[h][0][live])
+                            places = np.searchsorted(used, changes[h][0][live])
                             sums.append(self._light_sum(f, self.heads[h], places, weights, (combinations or {}).get(h)))
                 if sums:
-                    add_columns(self, s, columns, ids, self.heads[heads[0]].rows, sums)
+                    some = columns if len(used) == len(ids) else columns.take(np.searchsorted(ids, used))
+                    add_columns(self, s, some, used, self.heads[heads[0]].rows, sums)
 
     def _light_sum(self, f: int, state: HeadRows, places: np.ndarray, weights: np.ndarray, combination: Any) -> LightSum:
         """The sum of a family that some columns (at `places`) are added to."""

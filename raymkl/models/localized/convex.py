@@ -13,7 +13,6 @@ from ...engine import Head, RayParams
 from ...engine.programs.clusters import ClusteredTraining, gates_of
 from ...engine.programs.k_means import likelihoods, new_distances
 from ...engine.progress import Progress
-from ...engine.run import train
 from ...kernels.base import Kernel
 from ...kernels.combined import CombinedKernel
 from ...kernels.pairs.families import NO_GATE
@@ -22,6 +21,7 @@ from ..classifier import MKLClassifier
 from ..diagonals import row_gates
 from ..missing.gating import layout_of
 from ..regressor import MKLRegressor
+from ..runs.callbacks import run_of
 from . import gate_inputs
 
 CLUSTER_PARAMETERS = """n_clusters : int >= 1
@@ -117,7 +117,7 @@ class ClusteredMixin:
             layout=self._gate_layout,
             base_gates=base_gates,
         )
-        trained = train(working, problem, program, self.engine, self.ray_params, Progress() if self.verbose else None)
+        trained = run_of(self, working, problem, program, Progress() if self.verbose else None)
         found = trained.results
         self._keep_run(trained)
         self.tau_ = float(found.tau)

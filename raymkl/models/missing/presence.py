@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ...data.store import is_store
 from ...data.views import is_dict, is_views, view_name, view_of
 from ...kernels.base import Kernel
 from ...kernels.formulas import Absence
@@ -99,7 +100,9 @@ def names_read(kernel: Kernel, names: Sequence[str]) -> list[str]:
         return []
     if list(names) == [UNNAMED]:
         return [UNNAMED]
-    return list(dict.fromkeys(view_name(dict.fromkeys(names), view_of(key)) for key in kernel.views))
+    # A kernel store that is read beside the container is no view of it.
+    keys = [key for key in kernel.views if key in names or not is_store(key)]
+    return list(dict.fromkeys(view_name(dict.fromkeys(names), view_of(key)) for key in keys))
 
 
 def _names_of(X: Any) -> list[str]:

@@ -3,8 +3,10 @@
 python -m tests.engine.faults.nodes_script FOLDER
 """
 
+import logging
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import ray
@@ -12,6 +14,8 @@ from ray.cluster_utils import Cluster
 from ray.core.generated import autoscaler_pb2
 
 from raymkl import RayParams
+from raymkl.engine.pools import ray_session
+from raymkl.engine.pools.coordinator_actor import CoordinatorActor
 from raymkl.engine.pools.placement import most_shards
 from tests.engine.faults.faulty_kernel import LEAST_MEMORY, X, Y, faulty, model
 from tests.processes import own_workers, wait_for
@@ -43,14 +47,56 @@ def preempt(node):
     cluster.remove_node(node, allow_graceful=True)
 
 
+class Heard(logging.Handler):
+    """What the package says while it trains."""
+
+    def __init__(self):
+        super().__init__()
+        self.lines = []
+        logging.getLogger("raymkl").addHandler(self)
+
+    def emit(self, record):
+        self.lines.append(record.getMessage())
+
+
+@contextmanager
+def looking_often():
+    """Coordinators look for places every other second instead of once a minute."""
+
+    class Quick(CoordinatorActor):
+        look_every = 2.0
+
+    usual, quick = ray_session.coordinator_class, ray.remote(concurrency_groups={"watch": 1}, max_concurrency=4, max_restarts=0)(Quick)
+    ray_session.coordinator_class = lambda runs_at_once: quick
+    try:
+        yield
+    finally:
+        ray_session.coordinator_class = usual
+
+
 folder = Path(sys.argv[1])
-cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False})
+# Ray asks nodes more often than it does by itself, and so knows in two seconds, not fifteen, of one that does not even refuse to answer.
+SOON = {"health_check_period_ms": 400}
+HEAD = {"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False, "_system_config": SOON}
+cluster = Cluster(initialize_head=True, head_node_args=HEAD)
 nodes = [cluster.add_node(num_cpus=1, object_store_memory=STORE) for _ in range(2)]
 ray.init(address=cluster.address, log_to_driver=False)
 try:
     assert most_shards(RayParams()) == 2
-    nodes.append(cluster.add_node(num_cpus=1, object_store_memory=STORE))
-    cluster.wait_for_nodes()
+    want = model(faulty(folder, 10**9), engine="local").fit(X, Y).decision_function(X)
+
+    (folder / "growing").mkdir()
+    said = Heard()
+    with ThreadPoolExecutor(1) as pool, looking_often():  # a node joins, and the run goes on with more shards
+        kernel = faulty(folder / "growing", 4, what="wait")
+        fit = pool.submit(model(kernel, num_shards=(2, 3), timeout_s=60.0, max_shard_failures=0).fit, X, Y)
+        assert wait_for(lambda: (folder / "growing/ready").exists() or fit.done(), 120)
+        nodes.append(cluster.add_node(num_cpus=1, object_store_memory=STORE))
+        cluster.wait_for_nodes()
+        (folder / "growing/go").touch()
+        clf = fit.result()
+    assert said.lines == ["going on with 3 shards instead of 2: so many find a place"], said.lines
+    assert clf.shard_failures_ == 0 and apart(clf.decision_function(X), want) < 0.05
     assert most_shards(RayParams()) == 3  # a cluster that has grown is used by the next fit
 
     refused("50 shards of 1 CPU need 50 CPUs, the Ray cluster has 3", num_shards=50)
@@ -58,7 +104,6 @@ try:
     refused("is more than any node of the Ray cluster has", memory_per_shard=10**15)
     assert not own_workers()
 
-    want = model(faulty(folder, 10**9), engine="local").fit(X, Y).decision_function(X)
     kernel = faulty(folder, 4, what="wait")
     with ThreadPoolExecutor(1) as pool:  # nodes come and go in the main thread only
         # Two shards on every node: a node is one event, or not even that where the coordinator goes along.

@@ -255,6 +255,14 @@ def test_losses_during_a_recovery_count():
         run(problem, rows, heads, faults, most=3)
 
 
+def test_shards_that_are_put_on_a_node_that_is_gone_are_one_event():
+    """Ray does not know yet: what replaces them goes again and again while it is being started."""
+    problem, rows, heads, _, _, _ = Calm.of("one head")
+    faults = [Fault("advance", 2, (0, 1)), *(Fault("load", number, (0, 1), began=False) for number in range(2, 9))]
+    _, pool, coordinator = run(problem, rows, heads, faults, most=1)
+    assert coordinator.crew.policy.events == 1 and coordinator.crew.policy.total == len(pool.deaths) == 16
+
+
 def test_shards_lost_together_are_one_event():
     """As on a node: all at once; those in their place one after the other while they are brought up to date."""
     problem, rows, heads, _, _, seen = Calm.of("one head")

@@ -160,7 +160,7 @@ def fit_inside(ray, bundles, num_shards, timeout_s=60.0, others=0):
     ray.get([holder.there.remote() for holder in holders])
     params = RayParams(num_shards=num_shards, cpus_per_shard=0.5, timeout_s=timeout_s)
     try:
-        return ray.get(fit.options(scheduling_strategy=here).remote(X, Y, BANK, params), timeout=120)
+        return ray.get(fit.options(scheduling_strategy=here).remote(X, Y, BANK, params), timeout=300)
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None
     finally:
@@ -202,3 +202,18 @@ def test_the_metrics_of_a_run(ray_cluster):
     assert all(part.info["default_tags"] == {"job": job} for part in parts)
     assert all(part.info["name"].startswith("raymkl_") for part in parts)
     assert len({part.info["name"] for part in parts}) == len(parts)
+
+
+def test_places_are_our_own_and_what_is_free(ray_cluster):
+    from ray.util.placement_group import placement_group, remove_placement_group
+
+    ours, others = placement_group([{"CPU": 0.5}] * 2), placement_group([{"CPU": 0.5}])
+    try:
+        assert ours.wait(30) and others.wait(30)
+        half, whole = RayParams(cpus_per_shard=0.5), RayParams(cpus_per_shard=0.5, memory_per_shard=2**50)
+        assert wait_for(lambda: placement.places_for((ours, True), half) == 3, 10)  # two of ours, and one beside those of others
+        assert placement.places_for((others, True), half) == 2
+        assert placement.places_for((ours, True), whole) < 3  # nobody has so much memory
+    finally:
+        remove_placement_group(ours)
+        remove_placement_group(others)
