@@ -136,12 +136,21 @@ def weight_rows(model: Any) -> tuple[np.ndarray, list[str]]:
     if weights.ndim == 1:
         return weights[None], [""]
     if weights.ndim == 2:
-        if len(heads) == len(weights) and len(heads) > 1:
+        if len(heads) == len(weights) and len(heads) > 1 and not hasattr(model, "patterns_"):
             return weights, heads
-        return weights, [f"cluster {j}" for j in range(len(weights))]
+        return weights, _cluster_names(model, len(weights))
+    clusters = _cluster_names(model, weights.shape[1])
     return weights.reshape(-1, weights.shape[-1]), [
-        f"{heads[h] if h < len(heads) else h}, cluster {j}" for h in range(weights.shape[0]) for j in range(weights.shape[1])
+        f"{heads[h] if h < len(heads) else h}, {cluster}" for h in range(weights.shape[0]) for cluster in clusters
     ]
+
+
+def _cluster_names(model: Any, count: int) -> list[str]:
+    """Names of clusters: their numbers, or what rows of a pattern of presence have."""
+    if not hasattr(model, "patterns_"):
+        return [f"cluster {j}" for j in range(count)]
+    names = np.asarray(model.view_names_, object)
+    return ["all rows", *(f"rows with {', '.join(map(str, names[np.asarray(row, bool)]))}" for row in model.patterns_)]
 
 
 class Display:

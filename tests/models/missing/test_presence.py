@@ -13,6 +13,7 @@ from raymkl import (
     MKLRegressor,
     StochasticMKLClassifier,
     Views,
+    diagnostics,
     kernels,
     norms,
     report,
@@ -64,10 +65,17 @@ def test_the_kernel_of_absence():
         Absence(of="b")
 
 
-def test_a_report_of_patterns_names_them(tmp_path):
-    text = str(report(model(missing="pattern").fit(V, Y), V, Y, path=tmp_path / "r.html") or (tmp_path / "r.html").read_text())
-    text = (tmp_path / "r.html").read_text()
-    assert "all rows" in text and "only a" in text and "without" not in text.split("only a")[0][-5:]
+@pytest.mark.parametrize("missing", ["neutral", "pattern"])
+def test_reports_and_diagnostics(missing, tmp_path):
+    clf = model(missing=missing, normalize="spherical").fit(V, Y)
+    for examples in ((), (V, Y)):
+        report(clf, *examples, path=tmp_path / "report.html")
+        text = (tmp_path / "report.html").read_text()
+        assert ("all rows" in text and "rows with b, a" in text) if missing == "pattern" else "Absence" in text
+    whole = THERE[:, :2].all(axis=1)
+    expected = diagnostics.alignment(BANK, {name: array[whole] for name, array in DATA.items()})
+    np.testing.assert_allclose(diagnostics.alignment(BANK, V), expected)
+    assert diagnostics.block_norms(clf).shape == clf.kernel_weights_.shape
 
 
 # -- refusals -------------------------------------------------------------------------------------------------------------
