@@ -178,6 +178,6 @@ def test_bad_values(more, words):
 
 
 @pytest.mark.ray
-def test_ray_gives_the_local_model(ray_cluster):
-    there = model(tol=1e-6, engine="ray", ray_params=RayParams(num_shards=2, cpus_per_shard=0.25)).fit(X, Y)
+def test_ray_gives_the_local_model(ray_session):
+    there = model(tol=1e-6, engine=ray_session).fit(X, Y)
     np.testing.assert_allclose(there.decision_function(X), model(tol=1e-6).fit(X, Y).decision_function(X), atol=1e-5)
