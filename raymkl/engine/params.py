@@ -48,6 +48,13 @@ class RayParams:
     name, storage_path : of a run that leaves something: in `<storage_path>/<name>` (a path or a URI) are its checkpoints while it runs, and
         at the end `model.raymkl`, `history.parquet` and `run.json`. A later run of the same name takes their place. Both or none.
     runtime_env : Ray's runtime environment of the actors, e.g. {"pip": ["mykernels"]}. It is not kept in model files.
+
+    Examples
+    --------
+    >>> from raymkl import RayParams
+    >>> params = RayParams(num_shards=8, cpus_per_shard=2, memory_per_shard=4 * 2**30)
+    >>> params.num_shards
+    8
     """
 
     num_shards: int | tuple[int, int] | None = None
@@ -113,7 +120,18 @@ class RayParams:
         return self.num_shards if isinstance(self.num_shards, tuple) else None
 
     def shards_where(self, places: int) -> int | None:
-        """Shards to start with where so many find a place; None where it is left open."""
+        """Shards to start with where so many find a place; None where it is left open.
+
+        Parameters
+        ----------
+        places : int
+            Shards that find a place now.
+
+        Returns
+        -------
+        shards : int or None
+            As above.
+        """
         if isinstance(self.num_shards, tuple):
             least, most = self.num_shards
             return max(least, min(most, places))

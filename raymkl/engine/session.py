@@ -29,19 +29,32 @@ KINDS = ("local", "ray")
 class Session:
     """Where fits run, one after the other or several at once.
 
+    `close()`, the end of a `with` block, the garbage collector and the end of the driver end a session. An
+    idle session on Ray holds the CPUs of its shards. `clone` keeps a session; a pickled estimator remembers
+    its kind alone.
+
     Parameters
     ----------
-    engine : "local" (threads of this process) or "ray" (a coordinator actor and shard actors, started now).
+    engine : {"local", "ray"}
+        Threads of this process, or a coordinator actor and shard actors, started now.
     params : RayParams or None
-        Place and memory of the shards. What an estimator says in its own `ray_params` about checkpoints, failures, time-outs and memory
-        goes before; where shards live is the session's.
-
+        Place and memory of the shards. What an estimator says in its own `ray_params` about checkpoints,
+        failures, time-outs and memory goes before; where shards live is the session's.
     row_bytes : int
-        What the rows of a shard will take, in bytes. On Ray a shard reserves so much memory beside `memory_per_shard`; a fit that opens a
-        session of its own knows it.
+        What the rows of a shard will take, in bytes. On Ray a shard reserves so much memory beside
+        `memory_per_shard`; a fit that opens a session of its own knows it.
 
-    `close()`, the end of a `with` block, the garbage collector and the end of the driver end a session. An idle session on Ray holds the
-    CPUs of its shards. `clone` keeps a session; a pickled estimator remembers its kind alone.
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from raymkl import MKLClassifier, Session, kernels
+    >>> X, y = np.arange(20.0).reshape(-1, 1), np.arange(20) // 10
+    >>> with Session("local") as session:
+    ...     rows = session.put(X)
+    ...     for C in (0.1, 1.0):
+    ...         clf = MKLClassifier(kernels=kernels.rbf([0.1, 1.0]), C=C, engine=session).fit(rows, y)
+    >>> clf.C
+    1.0
     """
 
     def __init__(self, engine: str = "local", params: RayParams | None = None, row_bytes: int = 0):
@@ -97,9 +110,20 @@ class Session:
         self._end()
 
     def put(self, X: Any) -> SessionRows:
-        """Rows (any container that `fit` takes) that stay in the shards between fits, with their pair statistics.
+        """Rows (any container that `fit` takes) that stay in the shards between fits, with their pair
+        statistics.
 
         Estimators of this session fit them, all estimators predict them, and searches take them.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
+            Rows.
+
+        Returns
+        -------
+        rows : SessionRows
+            What `fit` and `predict` take in the place of X.
         """
         self.check_open()
         rows = SessionRows(self, X)
@@ -107,11 +131,23 @@ class Session:
         return rows
 
     def local_caches(self, rows: PlacedRows) -> tuple[dict[int, dict[int, list]], CachesOfRows]:
-        """Caches of shards in this process, and what is known of those over these rows."""
+        """Caches of shards in this process, and what is known of those over these rows.
+
+        Parameters
+        ----------
+        rows : object
+            Rows as read for a fit.
+        """
         return self._kept, self._standing.of(rows.home.name_of(rows))
 
     def forget(self, names: list[str]) -> None:
-        """Nobody has rows of these names any more: caches over them are of no use."""
+        """Nobody has rows of these names any more: caches over them are of no use.
+
+        Parameters
+        ----------
+        names : iterable
+            Names of rows.
+        """
         if self._actors:
             self._actors[0].forget(names)
         for serial in [serial for name in names for serial in self._standing.drop(name)]:

@@ -94,13 +94,29 @@ def compare(
 
 
 class Comparison(Result):
-    """Scores of several models on the same splits.
+    """Scores of several models on the same splits; what `compare` returns.
 
-    Attributes
+    Parameters
     ----------
-    scores : DataFrame with the columns model, metric, split, score, params (the setting that was chosen),
-    n_train and n_test. models, metrics : their names. baseline : the model that others are tested against, or
-    None. facts : dict, what a CSV file says of the study.
+    scores : DataFrame
+        With the columns model, metric, split, score, params (the setting that was chosen), n_train and
+        n_test.
+    models, metrics : list of str
+        Their names.
+    baseline : str or None
+        The model that others are tested against.
+    facts : dict
+        What a CSV file says of the study.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from raymkl import MKLClassifier, evaluate, kernels
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = MKLClassifier(kernels=kernels.rbf([0.1, 1.0]), engine="local")
+    >>> study = evaluate.compare({"mkl": clf, "average": "average"}, X[50:], y[50:], outer=2)
+    >>> sorted(study.models)
+    ['average', 'mkl']
     """
 
     def __init__(self, scores: pd.DataFrame, models: list[str], metrics: list[str], baseline: str | None, facts: dict):
@@ -112,7 +128,18 @@ class Comparison(Result):
         return self.metrics[0] if metric is None else metric
 
     def by_model(self, metric: str | None = None) -> dict[str, np.ndarray]:
-        """(J,) scores of every model in the order of the splits, of one metric; None for the first."""
+        """Scores of every model in the order of the splits.
+
+        Parameters
+        ----------
+        metric : str or None
+            None for the first.
+
+        Returns
+        -------
+        scores : dict of ndarray of shape (J,)
+            By the name of the model.
+        """
         own = self.scores[self.scores["metric"] == self._metric(metric)].sort_values("split", kind="stable")
         return {model: own.loc[own["model"] == model, "score"].to_numpy() for model in self.models}
 
@@ -121,8 +148,10 @@ class Comparison(Result):
 
         Parameters
         ----------
-        baseline : name of a model; None for the one that the study was given. Without any, the last three
-        columns are NaN. metric : None for the first one.
+        baseline : str or None
+            Name of a model; None for the one that the study was given. Without any, the last three columns are NaN.
+        metric : str or None
+            None for the first one.
 
         Returns
         -------
@@ -159,6 +188,18 @@ class Comparison(Result):
     def to_latex(self, baseline: str | None = None, metric: str | None = None) -> str:
         """The table as a LaTeX `tabular`: the best mean in bold, stars where it differs from the baseline
         (after Holm's correction).
+
+        Parameters
+        ----------
+        baseline : str or None
+            As for `table`.
+        metric : str or None
+            None for the first.
+
+        Returns
+        -------
+        text : str
+            LaTeX.
         """
         table = self.table(baseline, metric)
         marks = [mark_of(p) for p in table["p_holm"]]
@@ -166,6 +207,19 @@ class Comparison(Result):
         return latex(table.reset_index(), marks, best, "mean")
 
     def plot(self, ax: Any = None, *, metric: str | None = None) -> ComparisonDisplay:
-        """Draw the scores of all models; see `ComparisonDisplay`."""
+        """Draw the scores of all models; see `ComparisonDisplay`.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, or None
+            Where to draw; None for a new figure.
+        metric : str or None
+            None for the first.
+
+        Returns
+        -------
+        display : object
+            What was drawn, with `ax_` and `figure_`.
+        """
         name = self._metric(metric)
         return ComparisonDisplay(self.by_model(metric), name).plot(ax=ax)

@@ -15,12 +15,23 @@ class ComparisonDisplay(Display):
 
     Parameters
     ----------
-    scores : dict from names of models to (J,) scores.
-    metric : name of the score.
+    scores : dict of ndarray of shape (J,)
+        Scores by the name of the model.
+    metric : str
+        Name of the score.
 
     Attributes
     ----------
-    ax_, figure_ : matplotlib axes and figure, after `plot`.
+    ax_, figure_ : object
+        matplotlib axes and figure, after `plot`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from raymkl.evaluate import ComparisonDisplay
+    >>> display = ComparisonDisplay({"mkl": np.array([0.9, 0.8]), "average": np.array([0.7, 0.8])})
+    >>> display.plot().ax_.get_xlabel() is not None  # doctest: +SKIP
+    True
     """
 
     def __init__(self, scores: Mapping[str, np.ndarray], metric: str = "score"):
@@ -28,7 +39,18 @@ class ComparisonDisplay(Display):
         self.metric = metric
 
     def plot(self, ax: Any = None) -> ComparisonDisplay:
-        """Draw on `ax`, or on a new figure."""
+        """Draw it.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, or None
+            Where to draw; None for a new figure.
+
+        Returns
+        -------
+        display : object
+            What was drawn, with `ax_` and `figure_`.
+        """
         ax = self._axes(ax, 7.0, 1.4 + 0.45 * len(self.scores))
         for place, (_, scores) in enumerate(self.scores.items()):
             # Splits side by side, so that equal scores do not hide each other.
@@ -47,11 +69,24 @@ class PermutationDisplay(Display):
 
     Parameters
     ----------
-    score : of the targets as they are. null : (n,) of permuted ones. p_value : float.
+    score : float
+        Of the targets as they are.
+    null : ndarray of shape (n,)
+        Of permuted ones.
+    p_value : float
+        Of the test.
 
     Attributes
     ----------
-    ax_, figure_ : matplotlib axes and figure, after `plot`.
+    ax_, figure_ : object
+        matplotlib axes and figure, after `plot`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from raymkl.evaluate import PermutationDisplay
+    >>> PermutationDisplay(0.9, np.array([0.5, 0.4, 0.6]), 0.25).p_value
+    0.25
     """
 
     def __init__(self, score: float, null: np.ndarray, p_value: float):
@@ -60,7 +95,18 @@ class PermutationDisplay(Display):
         self.p_value = p_value
 
     def plot(self, ax: Any = None) -> PermutationDisplay:
-        """Draw on `ax`, or on a new figure."""
+        """Draw it.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, or None
+            Where to draw; None for a new figure.
+
+        Returns
+        -------
+        display : object
+            What was drawn, with `ax_` and `figure_`.
+        """
         ax = self._axes(ax, 6.0, 3.5)
         ax.hist(self.null, bins=min(max(len(self.null) // 5, 5), 40), color=PALETTE[4], label="permuted targets")
         ax.axvline(self.score, color=PALETTE[1], linewidth=2, label=f"targets as they are, p = {self.p_value:.3g}")
@@ -76,12 +122,25 @@ class StabilityDisplay(Display):
 
     Parameters
     ----------
-    names : M names of kernels. weight, low, high : (K, M) of the fit on all rows, and the ends of the
-    intervals. rows : names of the K classes; one empty name for a single set of weights.
+    names : list of str, length M
+        Names of kernels.
+    weight, low, high : ndarray of shape (K, M)
+        Weights of the fit on all rows, and the ends of the intervals.
+    rows : list of str, length K
+        Names of the classes; one empty name for a single set of weights.
 
     Attributes
     ----------
-    ax_, figure_ : matplotlib axes and figure, after `plot`.
+    ax_, figure_ : object
+        matplotlib axes and figure, after `plot`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from raymkl.evaluate import StabilityDisplay
+    >>> weight = np.array([[0.7, 0.3]])
+    >>> StabilityDisplay(["wide", "narrow"], weight, weight - 0.1, weight + 0.1).names
+    ['wide', 'narrow']
     """
 
     def __init__(self, names: Sequence[str], weight: np.ndarray, low: np.ndarray, high: np.ndarray, rows: Sequence[str] = ("",)):
@@ -92,7 +151,18 @@ class StabilityDisplay(Display):
         self.rows = rows
 
     def plot(self, ax: Any = None) -> StabilityDisplay:
-        """Draw on `ax`, or on a new figure."""
+        """Draw it.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, or None
+            Where to draw; None for a new figure.
+
+        Returns
+        -------
+        display : object
+            What was drawn, with `ax_` and `figure_`.
+        """
         count = len(self.rows)
         ax = self._axes(ax, 7.0, 1.4 + 0.3 * len(self.names) * max(1.0, 0.6 * count))
         places = np.arange(len(self.names))
@@ -113,12 +183,24 @@ class DropDisplay(Display):
 
     Parameters
     ----------
-    names : of what is left out. differences : (k, J) what the score of every split loses.
-    p_values : (k,).
+    names : list of str, length k
+        What is left out.
+    differences : ndarray of shape (k, J)
+        What the score of every split loses.
+    p_values : ndarray of shape (k,)
+        Of the tests.
 
     Attributes
     ----------
-    ax_, figure_ : matplotlib axes and figure, after `plot`.
+    ax_, figure_ : object
+        matplotlib axes and figure, after `plot`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from raymkl.evaluate import DropDisplay
+    >>> DropDisplay(["scan"], np.array([[0.1, 0.2]]), np.array([0.04])).names
+    ['scan']
     """
 
     def __init__(self, names: Sequence[str], differences: np.ndarray, p_values: np.ndarray):
@@ -127,7 +209,18 @@ class DropDisplay(Display):
         self.p_values = p_values
 
     def plot(self, ax: Any = None) -> DropDisplay:
-        """Draw on `ax`, or on a new figure."""
+        """Draw it.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, or None
+            Where to draw; None for a new figure.
+
+        Returns
+        -------
+        display : object
+            What was drawn, with `ax_` and `figure_`.
+        """
         ax = self._axes(ax, 7.0, 1.4 + 0.4 * len(self.names))
         means, spread = self.differences.mean(axis=1), self.differences.std(axis=1)
         ax.barh(range(len(self.names)), means, xerr=spread, color=PALETTE[0], ecolor=PALETTE[6])

@@ -67,7 +67,17 @@ def drop_views(estimator: Any, X: Any, y: Any, *, cv: Any = 5, scoring: Any = No
 
 
 def drop_kernels(estimator: Any, X: Any, y: Any, *, cv: Any = 5, scoring: Any = None, groups: Any = None) -> Drop:
-    """Scores without one kernel after the other; parameters and result as of `drop_views`.
+    """Scores without one kernel after the other.
+
+    Parameters
+    ----------
+    estimator, X, y, cv, scoring, groups : object
+        As for `drop_views`.
+
+    Returns
+    -------
+    result : Drop
+        Scores, with a table and a picture of them.
 
     Examples
     --------
@@ -110,12 +120,24 @@ def _dropped(estimator: Any, X: Any, y: Any, cv: Any, scoring: Any, groups: Any,
 
 
 class Drop(Result):
-    """Scores without one view or kernel after the other.
+    """Scores without one view or kernel after the other; what `drop_views` returns.
 
-    Attributes
+    Parameters
     ----------
-    scores : DataFrame with the columns without (empty for the bank as it is), split, score, n_train and
-    n_test. facts : dict, what a CSV file says of the study.
+    scores : DataFrame
+        With the columns without (empty for the bank as it is), split, score, n_train and n_test.
+    facts : dict
+        What a CSV file says of the study.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from raymkl import MKLClassifier, evaluate, kernels
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = MKLClassifier(kernels=kernels.rbf([0.1, 1.0]), engine="local")
+    >>> found = evaluate.drop_kernels(clf, X[50:], y[50:], cv=2)
+    >>> len(found.scores)
+    6
     """
 
     def __init__(self, scores: pd.DataFrame, facts: dict):
@@ -158,6 +180,17 @@ class Drop(Result):
         return latex(table, [mark_of(p) for p in table["p_value"]], int(table["mean"].argmax()), "mean")
 
     def plot(self, ax: Any = None) -> DropDisplay:
-        """Draw what the score loses; see `DropDisplay`."""
+        """Draw what the score loses; see `DropDisplay`.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, or None
+            Where to draw; None for a new figure.
+
+        Returns
+        -------
+        display : object
+            What was drawn, with `ax_` and `figure_`.
+        """
         names, scores, _ = self._by_name()
         return DropDisplay(names[1:], scores[0] - scores[1:], self.table()["p_value"].to_numpy()[1:]).plot(ax=ax)

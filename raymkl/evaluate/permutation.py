@@ -144,13 +144,31 @@ def _one_by_one(estimator: Any, draws: _Draws, scorer: Any) -> tuple[np.ndarray,
 
 
 class Permutation(Result):
-    """A score and those of permuted targets.
+    """A score and those of permuted targets; what `permutation` returns.
+
+    Parameters
+    ----------
+    score : float
+        Mean over the folds.
+    null : ndarray of shape (n,)
+        The same of every permutation.
+    facts : dict
+        What a CSV file says of the study.
 
     Attributes
     ----------
-    score : float, mean over the folds. null : (n,) the same of every permutation.
-    p_value : float, (1 + #{null >= score}) / (1 + n).
-    facts : dict, what a CSV file says of the study.
+    p_value : float
+        (1 + #{null >= score}) / (1 + n).
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from raymkl import MKLClassifier, evaluate, kernels
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = MKLClassifier(kernels=kernels.rbf([0.1, 1.0]), engine="local")
+    >>> found = evaluate.permutation(clf, X[50:], y[50:], n=9, cv=2, random_state=0)
+    >>> found.null.shape
+    (9,)
     """
 
     def __init__(self, score: float, null: np.ndarray, facts: dict):
@@ -167,5 +185,16 @@ class Permutation(Result):
         return pd.DataFrame([row])
 
     def plot(self, ax: Any = None) -> PermutationDisplay:
-        """Draw the score among the null scores; see `PermutationDisplay`."""
+        """Draw the score among the null scores; see `PermutationDisplay`.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, or None
+            Where to draw; None for a new figure.
+
+        Returns
+        -------
+        display : object
+            What was drawn, with `ax_` and `figure_`.
+        """
         return PermutationDisplay(self.score, self.null, self.p_value).plot(ax=ax)

@@ -52,10 +52,19 @@ def corrected_t_test(differences: Sequence[float] | np.ndarray, ratio: float) ->
 
 
 def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
-    """p-values (k,) of k tests, made larger so that comparing each with 0.05 goes wrong with a chance of 0.05
-    for all of them together.
+    """Holm's correction of the p-values of several tests.
 
-    Those that are NaN stand for no test and stay as they are.
+    They are made larger so that comparing each with 0.05 goes wrong with a chance of 0.05 for all of them together.
+
+    Parameters
+    ----------
+    p_values : array-like of shape (k,)
+        Of k tests; those that are NaN stand for no test and stay as they are.
+
+    Returns
+    -------
+    corrected : ndarray of shape (k,)
+        In the same order.
 
     Examples
     --------

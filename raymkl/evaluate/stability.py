@@ -166,15 +166,34 @@ def _one_by_one(estimator: Any, X: Any, y: np.ndarray, masks: np.ndarray) -> tup
 
 
 class Stability(Result):
-    """Weights over half-samples.
+    """Weights over half-samples; what `stability` returns.
 
-    Attributes
+    Parameters
     ----------
-    halves : (H, n) bool, rows of every half; 2k and 2k + 1 are disjoint.
-    weights : (H, M), or (H, K, M) for K classes; models with weights by cluster have another axis before the last.
-    weight : (M,) or (K, M), of all rows. kernels, views : names of the kernels, and of what they read.
-    classes : names of the sets of weights where there are several, or None. coverage, threshold : as given.
-    facts : dict, what a CSV file says of the study.
+    halves : ndarray of bool, shape (H, n)
+        Rows of every half; 2k and 2k + 1 are disjoint.
+    weights : ndarray of shape (H, M), or (H, K, M) for K classes
+        Models with weights by cluster have another axis before the last.
+    weight : ndarray of shape (M,) or (K, M)
+        Of all rows.
+    kernels, views : list of str
+        Names of the kernels, and of what they read.
+    classes : list of str, or None
+        Names of the sets of weights where there are several.
+    coverage, threshold : float
+        As given.
+    facts : dict
+        What a CSV file says of the study.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from raymkl import MKLClassifier, evaluate, kernels
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = MKLClassifier(kernels=kernels.rbf([0.1, 1.0]), engine="local")
+    >>> found = evaluate.stability(clf, X[50:], y[50:], halves=4, random_state=0)
+    >>> found.weights.shape
+    (4, 2)
     """
 
     def __init__(self, halves, weights, weight, kernels, views, classes, coverage, threshold, facts):
@@ -205,7 +224,18 @@ class Stability(Result):
         return pd.concat(parts, ignore_index=True)
 
     def plot(self, ax: Any = None) -> StabilityDisplay:
-        """Draw weights and intervals; see `StabilityDisplay`."""
+        """Draw weights and intervals; see `StabilityDisplay`.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, or None
+            Where to draw; None for a new figure.
+
+        Returns
+        -------
+        display : object
+            What was drawn, with `ax_` and `figure_`.
+        """
         low, high = self._intervals()
         weight, low, high = (values.reshape(-1, len(self.kernels)) for values in (self.weight, low, high))
         return StabilityDisplay(self.kernels, weight, low, high, self.classes or [""]).plot(ax=ax)

@@ -510,15 +510,37 @@ class BaseMKL(WithCallbacks):
         return values[:, 0] if values.shape[1] == 1 else values
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Quality of the predictions of X, with y (n,) as for `fit`, rows counted by sample_weight (n,) or alike.
+        """Quality of the predictions of X, with y (n,) as for `fit`, rows counted by sample_weight (n,) or
+        alike.
 
-        Of a classifier the part of the rows whose label is predicted, of a regressor the coefficient of determination.
+        Of a classifier the part of the rows whose label is predicted, of a regressor the coefficient of
+        determination.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
+            Rows.
+        y : array-like of shape (n,), or str
+            Labels of any type, or the name of a column of a path or Dataset.
+        sample_weight : array-like of shape (n,), or None
+            Weights of the rows; None for alike.
+
+        Returns
+        -------
+        score : float
+            The larger, the better.
         """
         X, y = self._source_of(X, y)
         return super().score(X, y, sample_weight)
 
     def save(self, path: Any) -> None:
-        """Write the fitted model to an Arrow file (see `raymkl.load`)."""
+        """Write the fitted model to an Arrow file (see `raymkl.load`).
+
+        Parameters
+        ----------
+        path : str or path
+            File to write.
+        """
         from ..io import save
 
         save(self, path)

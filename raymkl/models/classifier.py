@@ -230,9 +230,21 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
     @a_run
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MKLClassifier:
-        """Learn from n examples: X (any container), y (n,) labels of any type, sample_weight (n,) or None.
+        """Learn from labelled rows.
 
-        X may be a path (Parquet file or directory, Arrow IPC file) or a `ray.data.Dataset`; y may then be the name of a column.
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
+            Rows.
+        y : array-like of shape (n,), or str
+            Labels of any type, or the name of a column of a path or Dataset.
+        sample_weight : array-like of shape (n,), or None
+            Weights of the rows; None for alike.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
         """
         self._check_params()
         if y is None:
@@ -357,14 +369,36 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
     @datasets_too
     def decision_function(self, X: Any) -> np.ndarray:
-        """f(x): (n,) for two classes (positive means `classes_[1]`), else (n, n_classes)."""
+        """Decision values f(x).
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
+            Rows.
+
+        Returns
+        -------
+        values : ndarray of shape (n,)
+            Positive means `classes_[1]`; with more than two classes (n, n_classes). A Dataset of a Dataset.
+        """
         check_is_fitted(self, "dual_coef_")
         values = self._decision(X)
         return values[:, 0] if values.shape[1] == 1 else values
 
     @datasets_too
     def predict(self, X: Any) -> np.ndarray:
-        """Labels (n,)."""
+        """Labels of rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
+            Rows.
+
+        Returns
+        -------
+        labels : ndarray of shape (n,)
+            Of the type of y; a Dataset of a Dataset.
+        """
         values = self.decision_function(X)
         index = (values > 0).astype(int) if values.ndim == 1 else values.argmax(axis=1)
         return self.classes_[index]
@@ -374,10 +408,20 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities (n, n_classes), in the order of `classes_`; with `probability`, or loss="logistic".
 
-        With `probability` they are calibrated: curves that were fitted to decision values of rows held out, one per
-        class, divided by their sum. The most likely class may then be another one than that of `predict`, in a rare
-        row. Else, for two classes, their log odds are the decision values; for more, those of one class against the
-        rest, divided by their sum.
+        With `probability` they are calibrated: curves that were fitted to decision values of rows held out,
+        one per class, divided by their sum. The most likely class may then be another one than that of
+        `predict`, in a rare row. Else, for two classes, their log odds are the decision values; for more,
+        those of one class against the rest, divided by their sum.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
+            Rows.
+
+        Returns
+        -------
+        probabilities : ndarray of shape (n, n_classes)
+            Rows sum to one.
         """
         if not _is_calibrated(self):
             return probabilities_of(self.decision_function(X))
@@ -386,7 +430,18 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
     @available_if(_has_probabilities)
     def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Logarithms (n, n_classes) of the probabilities; those of zero are that of 1e-300."""
+        """Logarithms (n, n_classes) of the probabilities; those of zero are that of 1e-300.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
+            Rows.
+
+        Returns
+        -------
+        logs : ndarray of shape (n, n_classes)
+            Not positive.
+        """
         return np.log(np.maximum(self.predict_proba(X), LEAST_PROBABILITY))
 
     @available_if(_has_sets)

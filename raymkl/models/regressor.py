@@ -38,8 +38,9 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
         Weight of the loss; C_i = C * sample_weight_i.
     epsilon : float >= 0
         Errors up to this size cost nothing, with the losses that have a tube; in the units of y.
-    p, solver, theta_step, normalize, tol, engine, ray_params, max_iter, warm_start, dtype, exact, random_state, verbose, norm, beta,
-    kernel_costs, missing
+    p, norm, solver, theta_step, normalize, tol, max_iter, warm_start, beta, kernel_costs, missing : object
+        As for `MKLClassifier`.
+    engine, ray_params, dtype, exact, random_state, verbose : object
         As for `MKLClassifier`.
     loss : {"epsilon_insensitive", "squared", "squared_epsilon_insensitive", "huber", "quantile"}
         With r = y - f: max(0, |r| - epsilon), r^2 / 2, max(0, |r| - epsilon)^2 / 2, r^2 / 2 that goes on linearly beyond delta, or
@@ -144,9 +145,21 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
 
     @a_run
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MKLRegressor:
-        """Learn from n examples: X (any container), y (n,) numbers, sample_weight (n,) or None.
+        """Learn from rows with numbers.
 
-        X may be a path (Parquet file or directory, Arrow IPC file) or a `ray.data.Dataset`; y may then be the name of a column.
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
+            Rows.
+        y : array-like of shape (n,), or str
+            Numbers, or the name of a column of a path or Dataset.
+        sample_weight : array-like of shape (n,), or None
+            Weights of the rows; None for alike.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
         """
         self._check_params()
         if y is None:
@@ -217,7 +230,18 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
 
     @datasets_too
     def predict(self, X: Any) -> np.ndarray:
-        """f(x), (n,)."""
+        """Numbers f(x) of rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
+            Rows.
+
+        Returns
+        -------
+        values : ndarray of shape (n,)
+            A Dataset of a Dataset.
+        """
         check_is_fitted(self, "dual_coef_")
         return self._decision(X)[:, 0]
 

@@ -104,9 +104,25 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
     # -- fitting ------------------------------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any = None, *, groups: Any = None, sample_weight: Any = None) -> MKLSearchCV:
-        """Score all settings and, with `refit`, fit the best one. groups (n,) go to the splitter, sample_weight (n,) to fit and score.
+        """Score all settings and, with `refit`, fit the best one.
 
-        X and y as for the estimator; a path or Dataset is read into memory, 2 GiB at most (`refit` alone streams it).
+        A path or Dataset is read into memory, 2 GiB at most (`refit` alone streams it).
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
+            Rows.
+        y : array-like of shape (n,), or str
+            Labels of any type, or the name of a column of a path or Dataset.
+        groups : array-like of shape (n,), or None
+            Given to the splitter.
+        sample_weight : array-like of shape (n,), or None
+            Weights of the rows; None for alike.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
         """
         settings = self._settings()
         scorers, main = self._scorers()
@@ -352,7 +368,20 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
         return self.best_estimator_.predict_log_proba(X)
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Score of the best estimator, by the scorer that chose it."""
+        """Score of the best estimator, by the scorer that chose it.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
+            Rows.
+        y : array-like of shape (n,), or str
+            Labels of any type, or the name of a column of a path or Dataset.
+
+        Returns
+        -------
+        score : float
+            The larger, the better.
+        """
         check_is_fitted(self, "best_estimator_")
         if self.multimetric_ and callable(self.refit):
             raise ValueError(f"with a callable refit none of the scores {list(self.scorer_)} is the main one; use scorer_[name]")

@@ -33,7 +33,7 @@ def tune(
     groups: Any = None,
     sample_weight: Any = None,
 ) -> Any:
-    """Search with Ray Tune; returns Tune's `ResultGrid`.
+    """Search with Ray Tune over one set of kernel blocks.
 
     Rows are placed once. The folds (and classes) of every trial are heads of one service, so that a trial costs its optimisation
     steps and no kernel block. Each trial reports `score` (mean over the folds so far), `score_std`, `gap` (the worst of its heads)
@@ -52,6 +52,11 @@ def tune(
     param_space : parameters of the estimator with Tune's distributions, e.g. `{"C": tune.loguniform(0.01, 100)}`.
     cv, scoring, groups, sample_weight : as for `MKLSearchCV`.
     tune_config, run_config : of Ray Tune. Without a `tune_config` the score is maximised, and actors are used again for other trials.
+
+    Returns
+    -------
+    found : ray.tune.ResultGrid
+        `get_best_result()` has setting, score and checkpoint of the best trial.
 
     Examples
     --------
@@ -89,6 +94,22 @@ def trainable(
     All trials of the class share one service. It gives back its CPUs and memory when there has been no trial for 20 seconds, and ends
     with the driver: nothing has to be closed (`raymkl_close()` of the class ends it at once). A trial's `config` holds parameters of the
     estimator and nothing else. With the same arguments `tune.Tuner.restore(path, trainable=...)` goes on with a search that was cut off.
+
+    Parameters
+    ----------
+    estimator : estimator
+        E.g. `MKLClassifier`; as for `tune`.
+    X : array-like of shape (n, d), or any container
+        Rows, as for `fit`.
+    y : array-like of shape (n,), or str
+        Targets, as for `fit`.
+    cv, scoring, groups, sample_weight : object
+        As for `MKLSearchCV`; a trial has one score.
+
+    Returns
+    -------
+    kind : class
+        A `ray.tune.Trainable`.
 
     Examples
     --------

@@ -270,18 +270,50 @@ class Views:
         return bool(self._present.all())
 
     def has(self, view: Any = None) -> np.ndarray:
-        """(n,) bool, read-only: which rows have what a kernel with this `view` reads (also some columns of it)."""
+        """Which rows have what a kernel with this `view` reads (also some columns of it).
+
+        Parameters
+        ----------
+        view : str, tuple or list
+            As a kernel's `view`.
+
+        Returns
+        -------
+        present : ndarray of bool, shape (n,)
+            Read-only.
+        """
         return self._present[:, self.names.index(view_name(self._views, view))]
 
     def rows_with(self, name: str) -> Any:
-        """The view `name` of those rows alone that have it, in its own container."""
+        """The view `name` of those rows alone that have it, in its own container.
+
+        Parameters
+        ----------
+        name : str
+            Of a view.
+
+        Returns
+        -------
+        rows : array, table or list
+            Without absent rows.
+        """
         return given(rows_at(self._views[name], np.flatnonzero(self.has(name))))
 
     def with_views(self, names: Sequence[str], replaced: Mapping[str, Any]) -> Views:
-        """The same rows with the views `names`.
+        """The same rows with some of the views.
 
-        replaced : what came of `rows_with` of some of them, row for row; where no row has the view, any row
-        of its kind.
+        Parameters
+        ----------
+        names : iterable of str
+            Views of the result.
+        replaced : mapping
+            What came of `rows_with` of some of them, row for row; where no row has the view, any row of its
+            kind.
+
+        Returns
+        -------
+        views : Views
+            With the same presence and index.
         """
         views = {}
         for name in names:
@@ -299,6 +331,16 @@ class Views:
 
         Views that no row has are left out: there is nothing in them that may be read. Ready-made matrices are
         `MatrixRows`. names : of the views that are wanted, all if None; of others nothing is copied.
+
+        Parameters
+        ----------
+        names : iterable of str, or None
+            Views that are wanted; None for all.
+
+        Returns
+        -------
+        views : dict
+            Containers by name.
         """
         found = {}
         for name in self.names if names is None else names:

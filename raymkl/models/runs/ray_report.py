@@ -50,18 +50,52 @@ class RayReport:
         self.place: Any = None  # what reports, and the class of its checkpoints
 
     def setup(self, estimator: Any, context: Any) -> None:
-        """Before a fit: raises RuntimeError where there is nobody to report to."""
+        """Before a fit: raises RuntimeError where there is nobody to report to.
+
+        Parameters
+        ----------
+        estimator : estimator
+            What is fitted.
+        context : CallbackContext
+            Where in the fit, as scikit-learn says it.
+        """
         self.place, self.reported_at, self.last = _place(), -np.inf, {}
 
     def teardown(self, estimator: Any, context: Any) -> None:
-        """After a fit, also one that failed."""
+        """After a fit, also one that failed.
+
+        Parameters
+        ----------
+        estimator : estimator
+            What is fitted.
+        context : CallbackContext
+            Where in the fit, as scikit-learn says it.
+        """
         self.place = None
 
     def on_fit_task_begin(self, estimator: Any, context: Any) -> None:
-        """Nothing: rounds are reported at their end."""
+        """Nothing: rounds are reported at their end.
+
+        Parameters
+        ----------
+        estimator : estimator
+            What is fitted.
+        context : CallbackContext
+            Where in the fit, as scikit-learn says it.
+        """
 
     def on_fit_task_end(self, estimator: Any, context: Any, *, metadata: Any = None) -> None:
-        """Report a round; or the whole fit, with the model."""
+        """Report a round; or the whole fit, with the model.
+
+        Parameters
+        ----------
+        estimator : estimator
+            What is fitted.
+        context : CallbackContext
+            Where in the fit, as scikit-learn says it.
+        metadata : dict
+            What the round tells.
+        """
         rows = None if metadata is None else metadata.get("rows")
         report, kind = self.place
         if rows:

@@ -65,7 +65,18 @@ class PerView(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
     # -- parameters ------------------------------------------------------------------------------------------
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by name; deep ones are the transformers by view, and theirs as `<view>__<parameter>`."""
+        """Parameters by name; deep ones are the transformers by view, and theirs as `<view>__<parameter>`.
+
+        Parameters
+        ----------
+        deep : bool
+            Whether parameters of the transformers are wanted, too.
+
+        Returns
+        -------
+        params : dict
+            Values by name.
+        """
         params = {"transformers": self.transformers, "remainder": self.remainder}
         if deep and isinstance(self.transformers, Mapping):
             for name, transformer in self.transformers.items():
@@ -75,7 +86,18 @@ class PerView(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         return params
 
     def set_params(self, **params: Any) -> PerView:
-        """Set parameters by the names of `get_params`; a transformer itself by the name of its view."""
+        """Set parameters by the names of `get_params`; a transformer itself by the name of its view.
+
+        Parameters
+        ----------
+        **params : dict
+            New values by name.
+
+        Returns
+        -------
+        self : PerView
+            The object itself.
+        """
         if "transformers" in params:
             self.transformers = params.pop("transformers")
         if isinstance(self.transformers, Mapping):
@@ -85,7 +107,18 @@ class PerView(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         return super().set_params(**params)
 
     def set_output(self, *, transform: Any = None) -> PerView:
-        """Ask the transformers for tables ("pandas", "polars") or arrays ("default"), as in scikit-learn."""
+        """Ask the transformers for tables ("pandas", "polars") or arrays ("default"), as in scikit-learn.
+
+        Parameters
+        ----------
+        transform : {"default", "pandas", "polars"} or None
+            None leaves it as it is.
+
+        Returns
+        -------
+        self : PerView
+            The object itself.
+        """
         for transformer in [*self.transformers.values(), *getattr(self, "transformers_", {}).values()]:
             if hasattr(transformer, "set_output"):
                 transformer.set_output(transform=transform)
@@ -130,7 +163,20 @@ class PerView(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         return self
 
     def fit_transform(self, X: Any, y: Any = None) -> Views:
-        """Fit every transformer to the rows that have its view, and transform these; see `fit` and `transform`."""
+        """Fit every transformer to the rows that have its view, and transform these; see `fit` and `transform`.
+
+        Parameters
+        ----------
+        X : Views or dict of views
+            Rows.
+        y : array-like of shape (n,), or None
+            Targets, for transformers that take them.
+
+        Returns
+        -------
+        views : Views
+            The same rows, transformed.
+        """
         X = _as_views(X)
         self._check_params(X)
         if y is not None and n_rows(y) != len(X):
