@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` below is what happens
     from . import baselines as baselines
     from . import diagnostics as diagnostics
+    from . import evaluate as evaluate
     from . import kernels as kernels
     from . import metrics as metrics
     from . import norms as norms
     from . import plot as plot
     from . import search as search
     from . import serve as serve
+    from .data.multiview.container import Views as Views
     from .engine.params import RayParams as RayParams
     from .engine.session import Session as Session
     from .inspection.report.page import report as report
@@ -27,9 +29,11 @@ if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` below is what 
     from .models.mixtures.mixture import DirichletProcessMixture as DirichletProcessMixture
     from .models.one_class import MKLOneClass as MKLOneClass
     from .models.regressor import MKLRegressor as MKLRegressor
+    from .models.runs.ray_report import RayReport as RayReport
     from .models.stochastic import StochasticMKLClassifier as StochasticMKLClassifier
+    from .models.views.per_view import PerView as PerView
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "ClusteredMKLClassifier": "raymkl.models.mixtures.clustered",
@@ -40,14 +44,18 @@ _HOMES = {
     "MKLOneClass": "raymkl.models.one_class",
     "MKLRegressor": "raymkl.models.regressor",
     "MKLClassifier": "raymkl.models.classifier",
+    "PerView": "raymkl.models.views.per_view",
     "RayParams": "raymkl.engine.params",
+    "RayReport": "raymkl.models.runs.ray_report",
     "Session": "raymkl.engine.session",
     "StochasticMKLClassifier": "raymkl.models.stochastic",
+    "Views": "raymkl.data.multiview.container",
     "load": "raymkl.io",
     "metrics": None,
     "report": "raymkl.inspection.report.page",
     "baselines": None,
     "diagnostics": None,
+    "evaluate": None,
     "kernels": None,
     "norms": None,
     "plot": None,
@@ -64,11 +72,15 @@ __all__ = [
     "MKLClassifier",
     "MKLOneClass",
     "MKLRegressor",
+    "PerView",
     "RayParams",
+    "RayReport",
     "Session",
     "StochasticMKLClassifier",
+    "Views",
     "baselines",
     "diagnostics",
+    "evaluate",
     "kernels",
     "load",
     "metrics",

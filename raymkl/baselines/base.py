@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Generator
 from contextlib import nullcontext
@@ -21,6 +22,7 @@ from ..kernels.matrices import kernel_matrices
 from ..models import reading, sources
 from ..models.base import BaseMKL
 from ..models.expansion import Expansion
+from ..models.runs.callbacks import a_run, listener, stop_was_asked
 from .svm import Certificate, Point, WeightedSVM
 
 # Matrices of n rows beside those of the kernels: the sum of them, the direction, a copy of either, and LIBSVM's cache.
@@ -86,7 +88,13 @@ class InMemory(BaseMKL, ClassifierMixin, BaseEstimator):
         return stack
 
     def save(self, path: Any) -> None:
-        """Baselines are not saved: they are for comparison."""
+        """Baselines are not saved: they are for comparison.
+
+        Parameters
+        ----------
+        path : str or path
+            Not used.
+        """
         raise TypeError(f"a {type(self).__name__} is for comparison and has no file format; use pickle, or save an {self._ours[0]}")
 
 
@@ -104,8 +112,22 @@ class Baseline(InMemory):
         tags.classifier_tags.multi_class = False
         return tags
 
+    @a_run
     def fit(self, X: Any, y: Any) -> Self:
-        """Learn from n examples: X (any container in memory), y (n,) labels of two classes, of any type."""
+        """Learn from rows of two classes.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), or any container in memory that the kernels take
+            Rows.
+        y : array-like of shape (n,)
+            Labels of two classes, of any type.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+        """
         rows, index = self._begin(X, y)
         svm = WeightedSVM(self._matrices(rows), 2.0 * index - 1.0, self.C, self.tol)
         with threadpool_limits(1, "blas") if len(index) <= SMALL else nullcontext():
@@ -136,10 +158,11 @@ class Baseline(InMemory):
         start = np.full(len(svm.matrices), 1.0 / len(svm.matrices))
         point = svm.solve(start)
         certificate = svm.certify(point)
-        steps = self._steps(svm)
+        steps, told, started = self._steps(svm), listener(self), time.perf_counter()
         next(steps)
         for step in range(self.max_iter):
-            if certificate.gap <= self.tol:
+            stop = told is not None and told([self._row(certificate, svm, step, time.perf_counter() - started)])
+            if certificate.gap <= self.tol or stop:
                 return point, certificate, step
             if svm.refined(certificate):
                 point = svm.solve(point.weights, point.matrix)
@@ -150,6 +173,12 @@ class Baseline(InMemory):
                 point = moved
             certificate = svm.certify(point)
         return point, certificate, self.max_iter
+
+    @staticmethod
+    def _row(certificate: Certificate, svm: WeightedSVM, step: int, seconds: float) -> dict:
+        """What callbacks hear of a step: the point before it."""
+        found = {"primal": certificate.primal, "dual": certificate.dual, "gap": certificate.gap}
+        return {"round": step, "seconds": seconds, **found, "svms": svm.n_solved}
 
     def _steps(self, svm: WeightedSVM) -> Generator[Point | None, tuple[Point, Certificate], None]:
         """A generator that is sent (point, certificate) and yields a better point, None if it finds none."""
@@ -167,7 +196,7 @@ class Baseline(InMemory):
         self.n_svm_, self.n_iter_ = svm.n_solved, max(steps, 1)
         self.converged_ = certificate.gap <= self.tol
         self.expansion_ = Expansion.of_training(self.kernels_, point.weights[None], self.dual_coef_, self.support_, rows)
-        if not self.converged_:
+        if not self.converged_ and not stop_was_asked(self):
             warnings.warn(
                 f"stopped after {self.n_svm_} SVMs with a relative duality gap of {certificate.gap:.3g}, above tol={self.tol:g}; "
                 "the model is feasible and its gap is true, but raise max_iter or tol",
@@ -176,11 +205,33 @@ class Baseline(InMemory):
             )
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """f(x), (n,); positive means `classes_[1]`."""
+        """Decision values f(x).
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
+            Rows.
+
+        Returns
+        -------
+        values : ndarray of shape (n,)
+            Positive means `classes_[1]`.
+        """
         check_is_fitted(self, "dual_coef_")
         return self._decision(X)[:, 0]
 
     def predict(self, X: Any) -> np.ndarray:
-        """Labels (n,)."""
+        """Labels of rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
+            Rows.
+
+        Returns
+        -------
+        labels : ndarray of shape (n,)
+            Of the type of y.
+        """
         positive = self.decision_function(X) > 0
         return self.classes_[positive.astype(int)]

@@ -11,6 +11,7 @@ A sweep costs O(H (n^3 + M n^2)); the sum of squares of the matrices, M n^3, is 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ from ..kernels.normalize import KINDS, TailSum, check_tails, scales, tail_of, ze
 from ..kernels.pairs.families import NO_GATE
 from ..models import sources
 from ..models.expansion import Expansion
+from ..models.runs.callbacks import a_run, listener
 from .base import SMALL, InMemory
 
 MOST_ROWS = 10_000
@@ -100,8 +102,22 @@ class BEMKL(InMemory):
         self.width = width
         self.max_iter = max_iter
 
+    @a_run
     def fit(self, X: Any, y: Any) -> Self:
-        """Learn from n examples: X (any container in memory), y (n,) labels of two or more classes, of any type."""
+        """Learn by mean-field sweeps.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), or any container in memory that the kernels take
+            Rows, 10,000 at most.
+        y : array-like of shape (n,)
+            Labels of two or more classes, of any type.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+        """
         rows, index = self._begin(X, y)
         gates, gate_of_kernel = self._spherical_gates(rows, self.kernels_)
         matrices = self._matrices(rows)
@@ -115,7 +131,7 @@ class BEMKL(InMemory):
         """See `learn`; an error where numbers are too large or too small for it."""
         try:
             with np.errstate(all="ignore"), threadpool_limits(1, "blas") if signs.shape[1] <= SMALL else nullcontext():
-                learned = learn(matrices, signs, float(self.margin), float(self.width), int(self.max_iter))
+                learned, self.n_iter_ = learn(matrices, signs, float(self.margin), float(self.width), int(self.max_iter), listener(self))
             fine = all(np.isfinite(array).all() for array in (learned.a, learned.weights, learned.covariance))
         except (np.linalg.LinAlgError, OverflowError):
             fine = False
@@ -173,24 +189,56 @@ class BEMKL(InMemory):
         self.kernel_weights_ = weights[0] if len(weights) == 1 else weights
         self.intercept_, self.covariance_ = learned.weights[:, 0], learned.covariance
         self.dual_coef_, self.support_ = learned.a, np.arange(learned.a.shape[1])
-        self.n_iter_ = int(self.max_iter)
         self.expansion_ = Expansion.of_training(self.kernels_, weights * factors, learned.a, self.support_, rows, gates, gate_of_kernel)
         # E[g] of new rows: the same sums, not yet weighted.
         self._outputs = replace(self.expansion_, weights=np.tile(factors, (len(weights), 1)))
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """E[f], (n,) for two classes (positive means `classes_[1]`), else (n, n_classes)."""
+        """Expected decision values E[f].
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
+            Rows.
+
+        Returns
+        -------
+        values : ndarray of shape (n, n_classes)
+            For two classes (n,): positive means `classes_[1]`.
+        """
         check_is_fitted(self, "dual_coef_")
         values = self._decision(X)
         return values[:, 0] if values.shape[1] == 1 else values
 
     def predict(self, X: Any) -> np.ndarray:
-        """Labels (n,): the class with the largest E[f]."""
+        """The class with the largest E[f].
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
+            Rows.
+
+        Returns
+        -------
+        labels : ndarray of shape (n,)
+            Of the type of y.
+        """
         values = self.decision_function(X)
         return self.classes_[(values > 0).astype(int) if values.ndim == 1 else values.argmax(axis=1)]
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities (n, n_classes) of the classes, given that f is outside of the margin; of several classes made to sum to 1."""
+        """Probabilities of the classes, given that f is outside of the margin.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
+            Rows.
+
+        Returns
+        -------
+        probabilities : ndarray of shape (n, n_classes)
+            Those of several classes are made to sum to 1.
+        """
         check_is_fitted(self, "dual_coef_")
         weights = np.column_stack([self.intercept_, np.atleast_2d(self.kernel_weights_)])
         odds = np.concatenate([log_odds(outputs, weights, self.covariance_, float(self.margin)) for outputs in self._blocks(X)])
@@ -226,13 +274,25 @@ class Posterior:
     f: np.ndarray
 
 
-def learn(matrices: np.ndarray, y: np.ndarray, margin: float, width: float, sweeps: int) -> Posterior:
-    """Mean field after so many sweeps. matrices : (M, n, n). y : (H, n) of -1 and 1."""
-    solver = row_solver(sum_of_squares(matrices))
+def learn(
+    matrices: np.ndarray,
+    y: np.ndarray,
+    margin: float,
+    width: float,
+    sweeps: int,
+    on_round: Callable[[list[dict]], bool] | None = None,
+) -> tuple[Posterior, int]:
+    """Mean field after so many sweeps, and their number. matrices : (M, n, n). y : (H, n) of -1 and 1.
+
+    on_round : called after every sweep with a row about it; True ends them.
+    """
+    solver, started = row_solver(sum_of_squares(matrices)), time.perf_counter()
     posterior = start(len(matrices), y, margin)
-    for _ in range(sweeps):
+    for number in range(1, sweeps + 1):
         posterior = sweep(posterior, matrices, solver, y, margin, width)
-    return posterior
+        if on_round is not None and on_round([{"round": number, "seconds": time.perf_counter() - started}]):
+            break
+    return posterior, number
 
 
 def start(n_kernels: int, y: np.ndarray, margin: float) -> Posterior:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from .store import KernelStore, StoreRows
+from .store import KernelStore, PartOfStore, StoreRows
 from .views import is_sparse
 
 
@@ -45,7 +45,8 @@ def to_table(rows: Mapping, views: Sequence) -> pa.Table:
     for position, view in enumerate(views):
         array = rows[view]
         if isinstance(array, StoreRows):
-            metadata[f"{position}.store"] = json.dumps([str(array.store.path), array.start, array.stop])
+            part = array.store.numbers.tolist() if isinstance(array.store, PartOfStore) else None
+            metadata[f"{position}.store"] = json.dumps([str(array.store.path), array.start, array.stop, part])
         elif is_sparse(array):
             array = array.tocsr()
             offsets = to_arrow(array.indptr.astype(np.int32))
@@ -97,8 +98,9 @@ def from_table(table: pa.Table, views: Sequence) -> dict:
     rows: dict[Any, Any] = {}
     for position, view in enumerate(views):
         if f"{position}.store" in metadata:
-            path, start, stop = json.loads(metadata[f"{position}.store"])
-            rows[view] = StoreRows(KernelStore(path), start, stop)
+            path, start, stop, part = json.loads(metadata[f"{position}.store"])
+            store = KernelStore(path)
+            rows[view] = StoreRows(store if part is None else PartOfStore(store, np.array(part)), start, stop)
         elif f"{position}.width" in metadata:
             indices = _single(table.column(f"{position}.indices"))
             values = _single(table.column(f"{position}.values"))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .views import is_dict, is_frame, is_sparse, is_table
+from .views import arrow_of, is_dict, is_frame, is_other_frame, is_other_series, is_series, is_sparse, is_table, is_views, view_name
 
 # Padded arrays may be this many times larger than the letters they hold.
 MOST_PADDING = 2.0
@@ -31,7 +31,10 @@ def looks_like_strings(X: Any) -> bool:
         return True
     if isinstance(X, np.ndarray):
         return X.dtype.kind in "US" or (X.dtype == object and X.ndim == 1 and len(X) > 0 and isinstance(X[0], str | bytes))
-    return _is_series(X) and getattr(X.dtype, "kind", "O") not in "iufbcmM"
+    if is_other_series(X):
+        kind = str(arrow_of(X.head(0)).type)
+        return any(word in kind for word in ("string", "binary", "dictionary"))
+    return is_series(X) and getattr(X.dtype, "kind", "O") not in "iufbcmM"
 
 
 def lengths_of(rows: Any) -> np.ndarray:
@@ -73,6 +76,11 @@ def _column(X: Any, view: Any, reader: Any) -> tuple[Any, str]:
     if isinstance(view, list) and len(view) == 1:
         view = view[0]
     where = "X" if view is None else f"view {view!r} of X"
+    if is_views(X):
+        X = X.readable([view_name(dict.fromkeys(X.names), view)])
+    if is_other_frame(X):
+        names = list(X.columns)
+        X, view = arrow_of(X), names[view] if isinstance(view, int) and 0 <= view < len(names) else view
     if is_dict(X):
         key, inner = (view[0], view[1]) if isinstance(view, tuple) and view not in X else (view, None)
         if key is None and len(X) == 1:
@@ -112,18 +120,16 @@ def _is_arrow(column: Any) -> bool:
     return type(column).__module__.startswith("pyarrow") and hasattr(column, "null_count") and not hasattr(column, "column_names")
 
 
-def _is_series(column: Any) -> bool:
-    return hasattr(column, "iloc") and hasattr(column, "dtype") and not hasattr(column, "columns")
-
-
 def _arrow_strings(column: Any, where: str, reader: Any) -> Any:
     """One Arrow array of strings or bytes."""
     import pyarrow as pa
 
     if is_sparse(column):
         _not_strings("a sparse matrix of numbers", where, reader)
+    if is_other_series(column):
+        column = arrow_of(column)
     if not _is_arrow(column):
-        if not _is_series(column) and np.ndim(column) > 1:
+        if not is_series(column) and np.ndim(column) > 1:
             _not_strings(f"an array of shape {np.shape(column)}", where, reader)
         if getattr(getattr(column, "dtype", None), "kind", "O") in "iufbcmM":
             _not_strings(f"values of dtype {column.dtype}", where, reader)

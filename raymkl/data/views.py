@@ -64,6 +64,43 @@ def is_table(X: Any) -> bool:
     return type(X).__module__.startswith("pyarrow") and hasattr(X, "column_names")
 
 
+def is_other_frame(X: Any) -> bool:
+    """Whether X is an eager DataFrame of another library that narwhals knows, such as polars; not of pandas, and no `pyarrow.Table`."""
+    if not hasattr(X, "columns") or is_frame(X) or is_sparse(X):
+        return False
+    import narwhals as nw
+
+    return nw.dependencies.is_into_dataframe(X) and not is_table(X)
+
+
+def is_series(X: Any) -> bool:
+    """Whether X is one column of pandas."""
+    return hasattr(X, "iloc") and hasattr(X, "dtype") and not hasattr(X, "columns")
+
+
+def is_other_series(X: Any) -> bool:
+    """Whether X is one column of another library of frames, such as polars."""
+    if not hasattr(X, "dtype") or not hasattr(X, "to_list") or is_series(X):
+        return False
+    import narwhals as nw
+
+    return nw.dependencies.is_into_series(X)
+
+
+def is_views(X: Any) -> bool:
+    """Whether X is a `Views` (see `data.multiview`), the container of named views that rows may lack."""
+    return getattr(type(X), "holds_named_views", False)
+
+
+def arrow_of(X: Any) -> Any:
+    """A `pyarrow.Table`, array or chunked array of a frame or column of any library; no copy where that keeps Arrow's memory."""
+    if type(X).__module__.startswith("pyarrow"):
+        return X
+    import narwhals as nw
+
+    return nw.from_native(X, eager_only=True, allow_series=True).to_arrow()
+
+
 def n_rows(X: Any) -> int:
     """Number of examples in any accepted container."""
     if is_dict(X):
@@ -104,10 +141,15 @@ def select(X: Any, view: Any = None) -> Any:
 
     Raises ValueError that names the view and what X holds when the view is not there.
     """
+    if is_views(X):
+        _check_complete(X, view)
+        X = X.readable([view_name(dict.fromkeys(X.names), view)])
     if is_dict(X):
         return _from_mapping(X, view)
     if is_table(X):
         return _from_table(X, view)
+    if is_other_frame(X):
+        return _from_other_frame(X, view)
     if is_frame(X):
         return _from_frame(X, view)
     array = X.tocsr() if is_sparse(X) else np.asarray(unmasked(X))
@@ -129,6 +171,10 @@ def unmasked(X: Any) -> Any:
 
 def column_label(X: Any, view: Any, column: int) -> str:
     """What to call a column of `select(X, view)` in an error: its name where X has names, else its number."""
+    if is_views(X):
+        X = X.readable([view_name(dict.fromkeys(X.names), view)])
+    if is_other_frame(X):
+        return column_label(arrow_of(X), _frame_names(list(X.columns), view), column)
     if is_dict(X):
         if view is None or _known(view, X):
             return column_label(next(iter(X.values())) if view is None else X[view], None, column)
@@ -137,7 +183,7 @@ def column_label(X: Any, view: Any, column: int) -> str:
         names = _table_names(X, view)
         widths = [getattr(X.schema.field(name).type, "list_size", None) or _table_column(X.column(name)).shape[1] for name in names]
     elif is_frame(X):
-        names = _frame_names(X, view)
+        names = _frame_names(X.columns, view)
         widths = [1] * len(names) if column < len(names) and len(names) > 1 else [column + 1]
     else:
         return str(column)
@@ -146,16 +192,28 @@ def column_label(X: Any, view: Any, column: int) -> str:
     return repr(names[which]) if widths[which] == 1 else f"{names[which]!r} (entry {column - int(edges[which] - widths[which])})"
 
 
-def _from_mapping(X: Mapping, view: Any) -> Any:
+def view_name(X: Mapping, view: Any) -> Any:
+    """The key of a dict of views that a kernel with this `view` reads."""
     if view is None:
         if len(X) == 1:
-            return select(next(iter(X.values())))
+            return next(iter(X))
         raise ValueError(f"X holds the views {sorted(map(str, X))}; a kernel must say which one (view=...)")
     if _known(view, X):
-        return select(X[view])
+        return view
     if isinstance(view, tuple) and len(view) == 2 and _known(view[0], X):
-        return select(X[view[0]], view[1])
+        return view[0]
     raise ValueError(f"view {view!r} is not in X, which holds the views {sorted(map(str, X))}")
+
+
+def _from_mapping(X: Mapping, view: Any) -> Any:
+    name = view_name(X, view)
+    return select(X[name]) if view is None or _known(view, X) else select(X[name], view[1])
+
+
+def _check_complete(X: Any, view: Any) -> None:
+    absent = np.flatnonzero(~X.has(view))
+    if len(absent):
+        raise ValueError(f"{len(absent)} rows of X lack view {view!r}, the first of them row {absent[0]}; its values cannot be read")
 
 
 def _known(key: Any, X: Mapping) -> bool:
@@ -165,30 +223,45 @@ def _known(key: Any, X: Mapping) -> bool:
         return False
 
 
-def _frame_names(X: Any, view: Any) -> list:
+def _frame_names(columns: Any, view: Any) -> list:
     """Columns of a frame that a view reads; an error that names those that are not there."""
     if view is None:
-        return list(X.columns)
+        return list(columns)
     if isinstance(view, slice):
-        return list(X.columns[view])
-    if isinstance(view, list | np.ndarray) and len(view) == X.shape[1] and np.asarray(view).dtype == bool:
+        return list(columns[view])
+    if isinstance(view, list | np.ndarray) and len(view) == len(columns) and np.asarray(view).dtype == bool:
         view = np.flatnonzero(view).tolist()
     names = list(view) if isinstance(view, list | tuple | np.ndarray) else [view]
-    known = set(X.columns)
+    known = set(columns)
     if all(name in known for name in names):
         return names
-    if all(isinstance(name, int | np.integer) and 0 <= name < X.shape[1] for name in names):
-        return [X.columns[name] for name in names]  # positions, where no column has that name
+    if all(isinstance(name, int | np.integer) and 0 <= name < len(columns) for name in names):
+        return [columns[name] for name in names]  # positions, where no column has that name
     missing = [name for name in names if name not in known]
-    raise ValueError(f"view {missing!r} is not in X, whose columns are {shown(list(X.columns))}")
+    raise ValueError(f"view {missing!r} is not in X, whose columns are {shown(list(columns))}")
 
 
 def _from_frame(X: Any, view: Any) -> np.ndarray:
-    names = _frame_names(X, view)
+    names = _frame_names(X.columns, view)
     parts = X[names]
     if len(names) == 1 and parts.iloc[:, 0].dtype == object and len(parts) and np.ndim(parts.iloc[0, 0]) == 1:
         return np.stack(parts.iloc[:, 0].to_list())  # a column of vectors
     return _two_dimensional(parts.to_numpy())
+
+
+def _from_other_frame(X: Any, view: Any) -> np.ndarray:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    names = _frame_names(list(X.columns), view)
+    table = arrow_of(X).select(names)
+    for position, name in enumerate(names):
+        column = table.column(position)
+        if (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)) and len(column) and not column.null_count:
+            lengths = pc.min_max(pc.list_value_length(column)).as_py()
+            if lengths["min"] == lengths["max"] > 0:  # a column of vectors, as pandas has it
+                table = table.set_column(position, name, column.cast(pa.list_(column.type.value_type, lengths["min"])))
+    return _from_table(table, names)
 
 
 def _table_names(X: Any, view: Any) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +45,34 @@ class Outcome:
     results: Any
     history: list[dict]
     failures: int = 0
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Who is told of a run, at the driver.
+
+    report : takes rows of the history and messages {"message": text}, one at a time; it need not see every round. on_round : takes the rows
+    of every round; whether the run is to end. Both may be None. What they raise ends the run.
+    """
+
+    report: Callable[[dict], None] | None = None
+    on_round: Callable[[list[dict]], bool] | None = None
+
+    @property
+    def at_all(self) -> bool:
+        """Whether anybody is told."""
+        return self.report is not None or self.on_round is not None
+
+    def message(self, text: str) -> None:
+        """Pass a message on."""
+        if self.report is not None:
+            self.report({"message": text})
+
+    def take(self, rows: list[dict]) -> bool:
+        """Pass the rows of a round on; whether the run is to end."""
+        for row in rows if self.report is not None else ():
+            self.report(row)
+        return self.on_round is not None and bool(rows) and bool(self.on_round(rows))
 
 
 Event = Rounds | Losses | Waiting | State | Outcome

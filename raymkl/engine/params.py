@@ -45,6 +45,8 @@ class RayParams:
     max_preemptions : as max_shard_failures, for nodes that were preempted, by Ray's word, which are counted apart; -1 for any number.
     resources : custom resources of Ray that each shard reserves, e.g. {"fast_disk": 1}.
     label_selector : labels of the nodes that shards may live on, in Ray's words, e.g. {"ray.io/market-type": "!spot"}.
+    name, storage_path : of a run that leaves something: in `<storage_path>/<name>` (a path or a URI) are its checkpoints while it runs, and
+        at the end `model.raymkl`, `history.parquet` and `run.json`. A later run of the same name takes their place. Both or none.
     runtime_env : Ray's runtime environment of the actors, e.g. {"pip": ["mykernels"]}. It is not kept in model files.
     """
 
@@ -60,6 +62,19 @@ class RayParams:
     resources: Mapping[str, float] | None = None
     label_selector: Mapping[str, str] | None = None
     runtime_env: Mapping[str, Any] | None = None
+    name: str | None = None
+    storage_path: str | None = None
+
+    @property
+    def run_directory(self) -> str | None:
+        """Where a run with a name leaves its files, None for one without."""
+        return None if self.name is None else f"{str(self.storage_path).rstrip('/')}/{self.name}"
+
+    @property
+    def checkpoint_place(self) -> str | None:
+        """Where checkpoints go: `checkpoint_dir`, or a folder of a run with a name; None for nowhere."""
+        named = None if self.name is None else f"{self.run_directory}/checkpoints"
+        return named if self.checkpoint_dir is None else str(self.checkpoint_dir)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "num_shards", _checked_shards(self.num_shards))
@@ -73,6 +88,10 @@ class RayParams:
                 raise ValueError(f"{name} must be a positive number{' or None' if name == 'memory_per_shard' else ''}, got {value!r}")
         if self.checkpoint_dir is not None and not isinstance(self.checkpoint_dir, str | os.PathLike):
             raise ValueError(f"checkpoint_dir must be a path, a URI or None, got {self.checkpoint_dir!r}")
+        _check_name(self.name, self.storage_path)
+        for name in ("checkpoint_dir", "storage_path"):  # as texts, which files of models hold
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, os.fspath(getattr(self, name)))
         if self.placement not in PLACEMENTS:
             raise ValueError(f"placement must be one of {', '.join(map(repr, PLACEMENTS))}, got {self.placement!r}")
         for name in ("resources", "label_selector", "runtime_env"):
@@ -104,9 +123,9 @@ class RayParams:
     def from_train(cls, scaling_config: Any, run_config: Any = None, **more: Any) -> RayParams:
         """What Ray Train's `ScalingConfig` and `RunConfig` say, for shards: a worker is a shard.
 
-        num_workers, resources_per_worker (CPU, memory and custom ones), placement_strategy, label_selector and accelerator_type are taken
-        from the one; failure_config, worker_runtime_env, and storage_path with name (as `checkpoint_dir`, unless it is Ray's default) from
-        the other. more : fields of RayParams, which go before. What shards have no use for (GPUs, TPUs, callbacks) is refused.
+        num_workers, resources_per_worker (CPU, memory and custom ones), placement_strategy, label_selector and accelerator_type are
+        taken from the one; failure_config, worker_runtime_env, and name with storage_path (unless it is Ray's default) from the other.
+        more : fields of RayParams, which go before. What shards have no use for (GPUs, TPUs, callbacks) is refused.
 
         Examples
         --------
@@ -115,6 +134,16 @@ class RayParams:
         """
         found = {**_of_scaling(scaling_config), **({} if run_config is None else _of_run(run_config))}
         return cls(**{**found, **more})
+
+
+def _check_name(name: Any, storage_path: Any) -> None:
+    folder = isinstance(name, str) and bool(name.strip()) and name not in (".", "..") and not {"/", "\\"} & set(name)
+    if name is not None and not folder:
+        raise ValueError(f"name must be a text without slashes, that of a folder in storage_path, or None; got {name!r}")
+    if storage_path is not None and not (isinstance(storage_path, str | os.PathLike) and os.fspath(storage_path)):
+        raise ValueError(f"storage_path must be a path, a URI or None, got {storage_path!r}")
+    if (name is None) != (storage_path is None):
+        raise ValueError(f"name and storage_path belong together, got name={name!r} and storage_path={storage_path!r}")
 
 
 def _checked_shards(value: Any) -> int | tuple[int, int] | None:
@@ -173,5 +202,5 @@ def _of_run(config: Any) -> dict[str, Any]:
     from ray.train.constants import DEFAULT_STORAGE_PATH  # loads Ray, which only those need who have such a config
 
     if config.storage_path is not None and config.storage_path != DEFAULT_STORAGE_PATH and config.name:
-        found["checkpoint_dir"] = f"{str(config.storage_path).rstrip('/')}/{config.name}"
+        found.update(name=config.name, storage_path=str(config.storage_path))
     return found

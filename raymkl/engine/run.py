@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from .events import Outcome
+from .events import Outcome, Watch
 from .faults.checkpoint import Checkpoints, identity_of
 from .faults.policy import ShardFailure
 from .faults.recovery import check_state, final_state, results_of, state_of
@@ -62,17 +62,19 @@ def train(
     params: RayParams | None = None,
     report: Callable[[dict], None] | None = None,
     keep_checkpoint: bool = False,
+    on_round: Callable[[list[dict]], bool] | None = None,
 ) -> Trained:
     """Train all heads over the rows (dict view key -> array).
 
     engine : "auto", "local", "ray", or a session; rows that were put bring theirs along.
     report : called with new rows of the history and with messages; its `close`, if it has one, is called at the end.
     keep_checkpoint : leave what was learned in the checkpoint directory when the run is over, for a search of several runs.
+    on_round : called once per round with its rows of the history; when it returns True the run ends, with the best points so far.
     """
     try:
         session = session_of(engine, rows)
         kind = choose_engine(engine, problem.n_rows) if session is None else session.kind
-        return _train(rows, problem, heads, kind, session, _params(params, session), report, keep_checkpoint)
+        return _train(rows, problem, heads, kind, session, _params(params, session), Watch(report, on_round), keep_checkpoint)
     finally:
         if hasattr(report, "close"):
             report.close()
@@ -86,8 +88,11 @@ def _params(params: RayParams | None, session: Session | None) -> RayParams:
     return replace(params, **{name: getattr(place, name) for name in PLACE})
 
 
-def _train(rows, problem, heads, engine, session, params, report, keep_checkpoint) -> Trained:
+def _train(rows, problem, heads, engine, session, params, watch, keep_checkpoint) -> Trained:
     checkpoints, state, keep = None, None, None
+    named = params.checkpoint_dir is None and not (isinstance(heads, Program) and not heads.checkpointed)
+    if named:  # a run with a name has its checkpoints there
+        params = replace(params, checkpoint_dir=params.checkpoint_place)
     if params.checkpoint_dir is not None:
         if isinstance(heads, Program) and not heads.checkpointed:
             raise ValueError("checkpoint_dir must be None for this model: its runs are not checkpointed")
@@ -95,18 +100,17 @@ def _train(rows, problem, heads, engine, session, params, report, keep_checkpoin
         keep = partial(_keep, checkpoints)
         state = checkpoints.read(lambda state: check_state(state, heads, problem.n_entries))
         if state is not None:
-            if report is not None:
-                report({"message": f"resumed from round {state['round']} of {params.checkpoint_dir}"})
+            watch.message(f"resumed from round {state['round']} of {params.checkpoint_dir}")
             results = None if isinstance(heads, Program) else results_of(state, len(heads))
             if results is not None:  # one of several runs of a search, or killed in its very last moment
                 if not keep_checkpoint:
-                    checkpoints.remove()
+                    checkpoints.remove(folder_too=named)
                 return Trained(results, state["history"], engine, 0, int(state["round"]))
     try:
         if engine == "ray":
-            end = _train_on_ray(rows, problem, heads, session, params, report, state, keep)
+            end = _train_on_ray(rows, problem, heads, session, params, watch, state, keep)
         else:
-            end = _train_here(rows, problem, heads, params, report, state, keep)
+            end = _train_here(rows, problem, heads, params, watch, state, keep)
     except ShardFailure as error:
         if checkpoints is None or not checkpoints.names():
             raise
@@ -114,7 +118,7 @@ def _train(rows, problem, heads, engine, session, params, report, keep_checkpoin
     if checkpoints is not None and keep_checkpoint and not isinstance(heads, Program):
         keep(final_state(end.results, end.history))
     elif checkpoints is not None:
-        checkpoints.remove()
+        checkpoints.remove(folder_too=named)
     resumed = None if state is None else int(state["round"])
     return Trained(end.results, end.history, engine, end.failures, resumed)
 
@@ -133,10 +137,10 @@ def _keep_state(keep: Callable[[dict], None], coordinator: Any, heads: list[Head
         keep(state)
 
 
-def _train_on_ray(rows, problem, heads, session, params, report, state, keep) -> Outcome:
+def _train_on_ray(rows, problem, heads, session, params, watch, state, keep) -> Outcome:
     """Shard actors: those of a session, or of one that is there for this fit alone."""
     if session is not None:
-        return session.actors().train(rows, problem, heads, params, report, state, keep)
+        return session.actors().train(rows, problem, heads, params, watch, state, keep)
     # Loads Ray, which local fits go without.
     from .pools.placement import most_shards
     from .pools.ray_session import ensure_ray
@@ -150,10 +154,10 @@ def _train_on_ray(rows, problem, heads, session, params, report, state, keep) ->
     # Where the number of shards may change, the fewest have the most rows.
     shards, fewest = (params.bounds, params.bounds[0]) if params.bounds else (count, count)
     with Session("ray", replace(params, num_shards=shards), row_bytes(rows, fewest)) as own:
-        return own.actors().train(rows, problem, heads, own.params, report, state, keep)
+        return own.actors().train(rows, problem, heads, own.params, watch, state, keep)
 
 
-def _train_here(rows, problem, heads, params, report, state, keep) -> Outcome:
+def _train_here(rows, problem, heads, params, watch, state, keep) -> Outcome:
     """The local engine: shards in threads of this process."""
     kept, standing = rows.home.session.local_caches(rows) if isinstance(rows, PlacedRows) else (None, None)
     pool = LocalPool(rows, problem, params.shards_where(usable_cpus()), kept)
@@ -161,8 +165,8 @@ def _train_here(rows, problem, heads, params, report, state, keep) -> Outcome:
         saved = time.monotonic()
         try:
             for new in coordinator.rounds(heads, state):
-                for row in new if report is not None else ():
-                    report(row)
+                if watch.take(new):
+                    coordinator.wind_up()
                 if keep is not None and time.monotonic() - saved >= params.checkpoint_every_s:
                     saved = time.monotonic()
                     _keep_state(keep, coordinator, heads)

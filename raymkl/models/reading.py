@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import validate_data
 
-from ..data.store import KernelStore, StoreRows, is_store
+from ..data.multiview.matrix_rows import MatrixRows
+from ..data.store import KernelStore, PartOfStore, StoreRows, is_store
 from ..data.strings import looks_like_strings, select_strings
-from ..data.views import column_label, is_dict, is_frame, is_table, n_rows, select, unmasked, view_of
+from ..data.views import column_label, is_dict, is_frame, is_other_frame, is_table, is_views, n_rows, select, unmasked, view_name, view_of
 from ..engine.resources import free_memory, usable_cpus
 from ..kernels.base import Kernel, check_non_negative
 from ..kernels.defaults import check_squares
@@ -43,12 +44,12 @@ def check_container(estimator: Any, X: Any, reset: bool) -> Any:
             if getattr(X, "named", True):
                 estimator.feature_names_in_ = np.asarray(X.features, object)
         return X
-    if is_dict(X) or is_table(X):
+    if is_dict(X) or is_table(X) or is_views(X):
         if reset:
             vars(estimator).pop("feature_names_in_", None)
             estimator.n_features_in_ = _width(X)
         return X
-    if is_frame(X):
+    if is_frame(X) or is_other_frame(X):
         from sklearn.utils.validation import _check_feature_names, _check_n_features
 
         _check_feature_names(estimator, X, reset=reset)
@@ -98,15 +99,25 @@ def _check_strings(estimator: Any, X: Any, reset: bool) -> Any:
 def _width(X: Any) -> int:
     if is_table(X):
         return X.num_columns
+    if is_views(X):
+        # Of a ready-made matrix the columns of the own rows count, as in a dict.
+        views = dict(X.items())
+        return sum(len(X) * int(np.prod(view.shape[2:])) if name in X.matrices else _width({name: view}) for name, view in views.items())
     return sum(int(np.prod(getattr(value, "shape", (0, 1))[1:])) for value in X.values())
 
 
-def rows_of(X: Any, kernels: list[Kernel]) -> dict:
-    """Rows by view key for all views that the kernels read: checked; numbers are finite, strings are packed (see `data.strings`)."""
+def rows_of(X: Any, kernels: list[Kernel], spare: Mapping | None = None) -> dict:
+    """Rows by view key for all views that the kernels read: checked; numbers are finite, strings are packed (see `data.strings`).
+
+    Of a `Views`, absent rows are copies of the first row that has the view, see `Views.readable`; what stands in them is not read.
+    spare : rows by view key of which one is copied for all where no row has the view, those of support vectors for example.
+    """
     if isinstance(X, sources.SourceInput):
         return sources.survey(X, kernels)
     if isinstance(X, sources.Batch):
         return sources.rows_of_batch(X, kernels)
+    if is_views(X):
+        return _rows_of_views(X, kernels, spare or {})
     rows, readers = {}, {}
     for kernel in kernels:
         strings = kernel.string_views()
@@ -125,6 +136,32 @@ def rows_of(X: Any, kernels: list[Kernel]) -> dict:
         raise ValueError(f"the views of X have different numbers of rows: {lengths}")
     check_squares(rows, kernels, lambda key, column: column_label(X, view_of(key), column))
     return rows
+
+
+def _rows_of_views(X: Any, kernels: list[Kernel], spare: Mapping) -> dict:
+    keys = list(dict.fromkeys(key for kernel in kernels for key in kernel.views))
+    bare = [key for key in keys if not X.has(view_of(key)).any()]
+    for key in bare:
+        if key not in spare:
+            raise ValueError(f"no row of X has {_where(key)}, which {next(k for k in kernels if key in k.views)!r} reads")
+    views = X.readable(dict.fromkeys(view_name(dict.fromkeys(X.names), view_of(key)) for key in keys if key not in bare))
+    rows = rows_of(views, [kernel for kernel in kernels if not set(bare) & set(kernel.views)])
+    for kernel in kernels:
+        strings = kernel.string_views()
+        for key in kernel.views:
+            if key not in bare and key not in rows:  # read beside a view that nobody has
+                rows[key] = (
+                    select_strings(views, view_of(key), kernel) if key in strings else _numeric(select(views, view_of(key)), key, views)
+                )
+    return {**rows, **{key: _copies(spare[key], len(X)) for key in bare}}
+
+
+def _copies(rows: Any, n: int) -> Any:
+    """n copies of the first of some rows; zeros where there are none."""
+    if rows.shape[0]:
+        return rows[np.zeros(n, int)]
+    empty = sp.csr_matrix if sp.issparse(rows) else np.zeros
+    return empty((n, *rows.shape[1:]), dtype=rows.dtype)
 
 
 def _where(key: Any) -> str:
@@ -269,9 +306,84 @@ def _name_excess(stack: np.ndarray, m: int, diagonal: np.ndarray, largest: np.nd
     )
 
 
-def matrices_of(X: Any, kernels: list[Kernel], square: bool) -> dict:
-    """Stacks of the views that Precomputed kernels read, (rows, columns, M) each."""
-    stacks = {}
+class MatrixColumns(NamedTuple):
+    """Columns of a ready-made matrix that stand for rows that a model was fitted to.
+
+    identity : of the matrix they were rows of (see `MatrixRows`), None if it is not known. numbers : (S,) of the rows in it.
+    depth : matrices in the stack.
+    """
+
+    identity: str | None
+    numbers: np.ndarray
+    depth: int
+
+
+def matrix_columns_of(X: Any) -> dict[str, MatrixColumns]:
+    """The columns that stand for the rows of a `Views`, of all its ready-made matrices by name."""
+    if not is_views(X) or not X.matrices:
+        return {}
+    rows = X.readable(X.matrices)
+    return {name: MatrixColumns(part.identity, part.numbers, (*part.shape, 1)[2]) for name, part in rows.items()}
+
+
+def _stacks_of_views(X: Any, kernels: list[Kernel], square: bool, columns: Mapping[str, MatrixColumns], cleared: Callable) -> dict:
+    stacks: dict[Any, Any] = {}
+    for key in dict.fromkeys(kernel.statistic().view for kernel in kernels if isinstance(kernel, Precomputed)):
+        if is_store(key):
+            continue
+        name = view_name(dict.fromkeys(X.names), view_of(key))
+        rows, known = X.readable([name]).get(name), columns.get(name)
+        if rows is None and not square and known is not None:
+            stacks[key] = np.zeros((len(X), len(known.numbers), known.depth))
+        elif rows is None:
+            raise ValueError(f"no row of X has {_where(key)}")
+        elif not isinstance(rows, MatrixRows):
+            stacks[key] = precomputed_stack(cleared(key, select(rows)), square)
+        elif square and not rows.is_whole:
+            if not rows.of_square:
+                raise ValueError(
+                    f"{_where(key)} is a matrix of shape {rows.shape}, whose columns are not its rows; fit takes (n, n) or (n, n, M)"
+                )
+            stacks[key] = _square_part(rows, key)
+        elif not square and known is not None and known.identity == rows.identity:
+            stacks[key] = precomputed_stack(rows.columns(known.numbers), square)
+        else:
+            given = cleared(key, rows.given())
+            stacks[key] = StoreRows(given) if square and isinstance(given, KernelStore) else precomputed_stack(given, square)
+    return stacks
+
+
+def _square_part(rows: MatrixRows, key: Any) -> np.ndarray | StoreRows:
+    """The entries (n, n, M) between some rows of a matrix; those of a kernel store stay there."""
+    if isinstance(rows.source, KernelStore):
+        return StoreRows(PartOfStore(rows.source, rows.numbers))
+    size = len(rows) ** 2 * int(np.prod(rows.shape[2:])) * rows.dtype.itemsize
+    if size > free_memory():
+        raise ValueError(
+            f"the entries between the {len(rows)} rows of {_where(key)} take {size / 2**20:,.0f} MiB, more than there is memory; "
+            "write a kernel store (raymkl.kernels.write_store), of which nothing stays in memory"
+        )
+    return precomputed_stack(rows.columns(rows.numbers), square=True)
+
+
+def _as_it_came(key: Any, stack: Any) -> Any:
+    return stack
+
+
+def matrices_of(
+    X: Any,
+    kernels: list[Kernel],
+    square: bool,
+    columns: Mapping[str, MatrixColumns] | None = None,
+    cleared: Callable[[Any, Any], Any] = _as_it_came,
+) -> dict:
+    """Stacks of the views that Precomputed kernels read, (rows, columns, M) each.
+
+    columns : those that stand for the rows of a fitted model, by the name of the view: they are taken of rows of the
+    matrix that it was fitted to. Other rows bring theirs, and where no row has the view there are zeros. cleared : what is made of a
+    stack that was brought, by view key, before it is looked at.
+    """
+    stacks = _stacks_of_views(X, kernels, square, columns or {}, cleared) if is_views(X) else {}
     for kernel in kernels:
         if isinstance(kernel, Precomputed) and kernel.statistic().view not in stacks:
             key = kernel.statistic().view
@@ -283,7 +395,8 @@ def matrices_of(X: Any, kernels: list[Kernel], square: bool) -> dict:
                     + ("write a kernel store (raymkl.kernels.write_store)" if square else "predict from a dict of arrays in memory")
                 )
             else:
-                stacks[key] = precomputed_stack(X if key is None and not is_dict(X) else select(X, view_of(key)), square)
+                given = X if key is None and not is_dict(X) else select(X, view_of(key))
+                stacks[key] = precomputed_stack(cleared(key, given), square)
     for kernel in kernels:
         if isinstance(kernel, Precomputed) and kernel.index >= stacks[kernel.statistic().view].shape[2]:
             depth = stacks[kernel.statistic().view].shape[2]

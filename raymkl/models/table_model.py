@@ -23,7 +23,7 @@ from ..data.lazy_rows import SourceView, Survey, ViewKind
 from ..data.packed import digest
 from ..data.sources import RowSource
 from ..data.tables import Columns, DataError, SourceColumns, from_arrow, open_columns
-from ..data.views import is_dict, is_frame, is_table
+from ..data.views import arrow_of, is_dict, is_frame, is_other_frame, is_table
 from .dataset_answers import datasets_too
 from .sources import SourceInput
 
@@ -130,8 +130,8 @@ class Preparation:
             return open_columns(X)
         if is_frame(X):
             return from_arrow(pa.Table.from_pandas(X, preserve_index=False), "X")
-        if is_table(X):
-            return from_arrow(X, "X")
+        if is_table(X) or is_other_frame(X):
+            return from_arrow(arrow_of(X), "X")
         if is_dict(X):
             return Columns("X", {name: value.tocsr() if sp.issparse(value) else np.asarray(value) for name, value in X.items()})
         array = X.tocsr() if sp.issparse(X) else np.asarray(X)
@@ -278,31 +278,106 @@ class TableModel:
 
     @datasets_too
     def predict(self, X: Any) -> np.ndarray:
-        """Labels (n,) of the rows of a table."""
+        """Labels, or numbers, of the rows of a table.
+
+        Parameters
+        ----------
+        X : DataFrame, pyarrow.Table, dict of columns, ndarray, or path
+            Rows with the columns of training, as they are.
+
+        Returns
+        -------
+        labels : ndarray of shape (n,)
+            As the model predicts them.
+        """
         return self.model.predict(self.preparation.transform(X))
 
     @datasets_too
     def decision_function(self, X: Any) -> np.ndarray:
-        """Decision values (n,) or (n, n_classes)."""
+        """Decision values of the rows of a table.
+
+        Parameters
+        ----------
+        X : DataFrame, pyarrow.Table, dict of columns, ndarray, or path
+            Rows with the columns of training, as they are.
+
+        Returns
+        -------
+        values : ndarray of shape (n,)
+            With more than two classes (n, n_classes).
+        """
         return self.model.decision_function(self.preparation.transform(X))
 
     @available_if(lambda self: hasattr(self.model, "predict_proba"))
     @datasets_too
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities (n, n_classes)."""
+        """Probabilities of the classes.
+
+        Parameters
+        ----------
+        X : DataFrame, pyarrow.Table, dict of columns, ndarray, or path
+            Rows with the columns of training, as they are.
+
+        Returns
+        -------
+        probabilities : ndarray of shape (n, n_classes)
+            Where the model has them.
+        """
         return self.model.predict_proba(self.preparation.transform(X))
+
+    @available_if(lambda self: hasattr(self.model, "predict_set"))
+    @datasets_too
+    def predict_set(self, X: Any, coverage: float = 0.9) -> np.ndarray:
+        """Classes that fit each row, (n, n_classes) bool; see the model's `predict_set`."""
+        return self.model.predict_set(self.preparation.transform(X), coverage)
+
+    @available_if(lambda self: hasattr(self.model, "predict_interval"))
+    @datasets_too
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
+        """Lower and upper ends (n, 2) for y; see the model's `predict_interval`."""
+        return self.model.predict_interval(self.preparation.transform(X), coverage)
 
     @datasets_too
     def contributions(self, X: Any) -> np.ndarray:
-        """What every kernel brings to the decision values; see the model's `contributions`."""
+        """What every kernel brings to the decision values; see the model's `contributions`.
+
+        Parameters
+        ----------
+        X : DataFrame, pyarrow.Table, dict of columns, ndarray, or path
+            Rows with the columns of training, as they are.
+
+        Returns
+        -------
+        parts : ndarray of shape (n, M)
+            With more than two classes (n, n_classes, M).
+        """
         return self.model.contributions(self.preparation.transform(X))
 
     def score(self, X: Any, y: Any) -> float:
-        """Score of the model on the rows of a table with labels y (n,)."""
+        """Score of the model on the rows of a table.
+
+        Parameters
+        ----------
+        X : DataFrame, pyarrow.Table, dict of columns, ndarray, or path
+            Rows with the columns of training, as they are.
+        y : array-like of shape (n,)
+            Labels.
+
+        Returns
+        -------
+        score : float
+            That of the model.
+        """
         return self.model.score(self.preparation.transform(X), y)
 
     def save(self, path: Any) -> None:
-        """Write model and preparation to one file (see `raymkl.load`)."""
+        """Write model and preparation to one file (see `raymkl.load`).
+
+        Parameters
+        ----------
+        path : str or path
+            File to write.
+        """
         from ..io import save
 
         save(self, path)

@@ -158,16 +158,21 @@ def line_search(
 
     # A full step that ends nearly flat is as good as the exact one, and one whose promise is round-off of the dual objective
     # can only help the primal.
-    start = slope(0.0)
-    if abs(start) <= 1e-14 * norm.dual(s0) or slope(1.0) >= -1e-3 * max(start, 0.0):
+    start, end = slope(0.0), slope(1.0)
+    if abs(start) <= 1e-14 * norm.dual(s0) or end >= -1e-3 * max(start, 0.0):
         return 1.0
-    low, high = 0.0, 1.0
+    low, high, at_low, at_high, last = 0.0, 1.0, start, end, 0
     for _ in range(50):
-        middle = (low + high) / 2
-        if slope(middle) > 0:
-            low = middle
+        # Regula falsi; an end that stays twice loses half its weight (Illinois), and no step comes too near to an end.
+        part = at_low / (at_low - at_high) if at_low > at_high else 0.5
+        t = low + (high - low) * min(max(part, 0.02), 0.98)
+        here = slope(t)
+        if abs(here) <= 1e-4 * start:
+            return t
+        if here > 0:
+            low, at_low, at_high, last = t, here, at_high * (0.5 if last > 0 else 1.0), 1
         else:
-            high = middle
+            high, at_high, at_low, last = t, here, at_low * (0.5 if last < 0 else 1.0), -1
         if high - low < 1e-4 * high:
             break
     return low if low > 0 else high

@@ -37,6 +37,8 @@ LONGEST_STRIDE = 32.0
 SMALLEST = 1e-12
 # Steps towards weights from which a full step may lead astray: their first length, the least and the largest.
 DAMPED = (0.5, 1.0 / 64.0, 2.0)
+# Quadratic terms of kernels that are zero, as a part of the largest one, for norms that take no zeros.
+NOTHING = 1e-30
 # How often a rule tries whether it can do without the idle kernels.
 IDLE_TRIALS = 3
 # Cutting planes that move no weight by more than this have come to their end.
@@ -166,7 +168,8 @@ class Follow(WeightRule):
             return None
         smooth = s + self.floor
         if not self.followed.takes_zeros:
-            smooth = np.where(self.used, smooth, smooth.max())
+            # Those of kernels that are zero: so small that they have no part in the norm, so large that none of its slopes overflows.
+            smooth = np.where(self.used, smooth, NOTHING * smooth.max())
         return weight_response(self.followed, smooth, gradients, coefficients, 2.0 * self.floor)
 
     def step_length(self, gain, s, s1, s2):

@@ -31,13 +31,16 @@ def test_from_ray_train():
         placement="PACK",
         resources={"disk": 1, "accelerator_type:X1": 0.001},
         max_shard_failures=-1,
-        checkpoint_dir="/shared/runs/fit",
+        name="fit",
+        storage_path="/shared/runs/",
         runtime_env={"env_vars": {"A": "1"}},
         timeout_s=5.0,
     )
     assert RayParams.from_train(train.ScalingConfig(num_workers=2)) == RayParams(num_shards=2, placement="PACK")
     plain = RayParams.from_train(train.ScalingConfig(num_workers=2), train.RunConfig())
-    assert plain.checkpoint_dir is None and plain.max_shard_failures == 0  # as a FailureConfig says when nothing else is said
+    assert (
+        plain.name is None and plain.checkpoint_dir is None and plain.max_shard_failures == 0
+    )  # as a FailureConfig says when nothing else is said
 
 
 @pytest.mark.parametrize(

@@ -325,7 +325,7 @@ def test_a_norm_that_does_not_fit_fails_alone_in_a_search():
 )
 @pytest.mark.parametrize("kind", [MKLClassifier, MKLRegressor])
 def test_what_is_refused_before_any_work(kind, more, word, monkeypatch):
-    monkeypatch.setattr("raymkl.models.base.train", None)
+    monkeypatch.setattr("raymkl.models.runs.callbacks.train", None)
     with pytest.raises((ValueError, TypeError), match=word):
         kind(kernels=BANK, engine="local", **more).fit(X, Y)
 

@@ -17,7 +17,7 @@ from raymkl import MKLClassifier, RayParams, kernels
 from raymkl.models import base as models_base
 from raymkl.search import MKLSearchCV
 from raymkl.search import grid as grid_module
-from raymkl.search.folds import blocks_of, paths_of
+from raymkl.search.settings import blocks_of, paths_of
 from tests.reference import gram, noisy_problem
 
 BANK = [*kernels.rbf([0.05, 0.5]), kernels.Polynomial(degree=2, coef0=1.0)]

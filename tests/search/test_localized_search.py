@@ -11,7 +11,7 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from raymkl import ConvexLocalizedMKLClassifier, ConvexLocalizedMKLRegressor, LocalizedMKLClassifier
 from raymkl.kernels import RBF, Linear, rbf
 from raymkl.search import MKLSearchCV
-from raymkl.search.folds import knows_heads
+from raymkl.search.settings import knows_heads
 from tests.reference import gram, noisy_problem
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:the gates had not settled")]

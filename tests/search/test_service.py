@@ -179,7 +179,7 @@ def test_whoever_waits_is_told_that_a_trial_was_stopped(services):
         waiting = threading.Thread(target=wait)
         waiting.start()
         service.stop("one")
-    waiting.join(timeout=10)
+    waiting.join(timeout=120)
     assert not waiting.is_alive() and "not known here" in heard[0]
 
 
@@ -205,3 +205,87 @@ def test_blocks_that_nobody_uses_are_let_go(services):
     service.start("again", {"kernels": kernels.rbf([0.1 * 6])})
     reports_of(service, "again")
     assert len(service.rooms) == rooms
+
+
+@pytest.mark.parametrize("setting", [{"C": 0.3}, {"C": 3.0, "p": 2.0}, {"p": 4.0, "normalize": "trace"}], ids=str)
+def test_the_model_of_a_trial_is_fitted_to_all_rows(services, setting):
+    service = services()
+    service.start("one", setting)
+    reports_of(service, "one")
+    found, expected = service.model("one"), model(**setting).fit(X, Y)
+    assert found.get_params() == expected.get_params() and found.duality_gap_ <= 1e-6
+    assert np.abs(found.decision_function(X) - expected.decision_function(X)).max() < 1e-2
+    assert found.history_ and {row["head"] for row in found.history_} == {0}
+    until(lambda: service.active_heads() == 0)
+
+
+def test_the_model_of_several_classes_with_weights_of_rows(services):
+    y, weights = np.arange(90) % 3, np.linspace(0.5, 2.0, 90)
+    splits = list(StratifiedKFold(3).split(X, y))
+    service = services(model(shared_weights=True, tol=1e-5), y=y, splits=splits, scoring="accuracy", sample_weight=weights)
+    service.start("one", {"C": 0.7})
+    reports_of(service, "one")
+    expected = model(shared_weights=True, tol=1e-5, C=0.7).fit(X, y, weights)
+    assert service.model("one").primal_objective_ == pytest.approx(expected.primal_objective_, rel=2e-5)
+
+
+@pytest.mark.usefixtures("small_working_sets")
+def test_the_model_of_a_trial_under_way_says_how_far_it_is(services):
+    service = services(model(tol=1e-9))
+    service.start("one", {"C": 30.0})
+    service.next_report("one")
+    until(lambda: not service._runnable())
+    early = service.model("one")
+    assert not early.converged_ and early.n_iter_ <= service.trials["one"].rounds
+    # Its gap is true of the model as it is.
+    values, losses = early.decision_function(X), np.where(early.classes_[1] == Y, 1.0, -1.0)
+    primal = 30.0 * np.maximum(1 - losses * values, 0).sum()
+    assert primal < early.primal_objective_ and 1e-9 < early.duality_gap_ < 1
+    assert reports_of(service, "one")[-1]["gap"] <= 1e-9
+
+
+@pytest.mark.usefixtures("small_working_sets")
+def test_a_trial_goes_on_from_its_state_elsewhere(services):
+    first, second = services(model(tol=1e-9)), services(model(tol=1e-9))
+    first.start("one", {"C": 30.0})
+    whole = reports_of(first, "one")
+    state = first.state("one")
+    assert state["rounds"] == len(whole) and len(state["heads"]) == 3
+    second.start("two", {"C": 30.0}, state)
+    again = reports_of(second, "two")
+    assert len(again) < len(whole) / 2
+    assert again[-1]["score"] == pytest.approx(whole[-1]["score"], abs=1e-6)
+    # Another setting, as after a perturbation, begins with what fits it; other kernels begin anew.
+    for name, setting in (("perturbed", {"C": 1.0, "p": 1.0}), ("others", {"kernels": kernels.rbf([0.1]), "C": 2.0})):
+        second.start(name, setting, state)
+        expected = cross_val_score(model(**setting), X, Y, cv=SPLITS, scoring="roc_auc").mean()
+        assert reports_of(second, name)[-1]["score"] == pytest.approx(expected, abs=1e-3)
+
+
+class Counted:
+    """A reservation that knows when it was taken and given back."""
+
+    def __init__(self):
+        self.taken, self.log = False, []
+
+    def take(self):
+        if not self.taken:
+            self.taken = True
+            self.log.append("taken")
+
+    def release(self):
+        if self.taken:
+            self.taken = False
+            self.log.append("released")
+
+
+def test_a_service_without_trials_lets_go_and_begins_again(services):
+    reservation = Counted()
+    service = services(reservation=reservation, idle_s=0.2)
+    for _ in range(2):
+        service.start("one", {"C": 1.0})
+        assert reports_of(service, "one")[-1]["done"]
+        assert service.rooms and reservation.taken
+        service.stop("one")
+        until(lambda: not service.rooms and not reservation.taken)
+    assert reservation.log == ["taken", "released"] * 2

@@ -1,12 +1,14 @@
 """Ray Tune over heads: light trials, one service, schedulers that can act, failures that stay where they are."""
 
+import joblib
 import numpy as np
 import pytest
 from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from raymkl import MKLClassifier, RayParams, kernels, search
+from raymkl import MKLClassifier, RayParams, kernels, load, search
+from raymkl.search import tuning
 from tests.processes import wait_for
 from tests.reference import noisy_problem
 
@@ -39,6 +41,11 @@ def all_cpus_are_free(ray):
     return wait_for(lambda: ray.available_resources().get("CPU", 0.0) == ray.cluster_resources()["CPU"], 30)
 
 
+def model_in(checkpoint):
+    with checkpoint.as_directory() as folder:
+        return load(f"{folder}/model.raymkl")
+
+
 def test_eight_trials(ray_cluster, run_config):
     from ray import tune
     from ray.tune.schedulers import ASHAScheduler
@@ -56,32 +63,87 @@ def test_eight_trials(ray_cluster, run_config):
     for result in finished[:2]:
         expected = cross_val_score(model(engine="local", **result.config), X, Y, cv=SPLITS, scoring="roc_auc").mean()
         assert result.metrics["score"] == pytest.approx(expected, abs=0.01)
+    # Whatever a trial came to, it leaves a model.
+    for result in found:
+        kept = model_in(result.checkpoint)
+        assert result.config["C"] == kept.C and kept.p == result.config["p"]
+    best = found.get_best_result()
+    direct = model(engine="local", **best.config).fit(X, Y)
+    assert np.abs(model_in(best.checkpoint).decision_function(X) - direct.decision_function(X)).max() < 0.05
     assert all_cpus_are_free(ray_cluster)
 
 
-def test_a_tuner_of_the_users_own(ray_cluster, run_config):
-    """`trainable` with shards of Ray: they have their place before the trials come, and leave with the service.
+def test_a_tuner_of_the_users_own(ray_cluster, run_config, monkeypatch):
+    """`trainable` with shards of Ray: they have their place before the trials come, and leave it some time after the last one.
 
-    One of the trials cannot work, which is its own affair.
+    One of the trials cannot work, which is its own affair. The others are paused once.
     """
     from ray import tune
+    from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 
+    class PausesOnce(FIFOScheduler):
+        paused: set = set()
+
+        def on_trial_result(self, tune_controller, trial, result):
+            if trial.trial_id in self.paused:
+                return TrialScheduler.CONTINUE
+            self.paused.add(trial.trial_id)
+            return TrialScheduler.PAUSE
+
+    monkeypatch.setattr(tuning, "IDLE_S", 1.0)
     kind = search.trainable(model(engine="ray", ray_params=RayParams(num_shards=1)), X, Y, SPLITS, scoring="macro_auc")
+    assert ray_cluster.available_resources()["CPU"] == 1.0
+    config = tune.TuneConfig(scheduler=PausesOnce())
+    tuner = tune.Tuner(kind, param_space={"C": tune.grid_search([0.1, -1.0, 1.0])}, run_config=run_config, tune_config=config)
+    found = tuner.fit()
+    assert found.num_errors == 1 and "C must be" in str(found.errors[0])
+    assert len(PausesOnce.paused) == 2
+    scores = {result.config["C"]: result.metrics["score"] for result in found if result.error is None}
+    assert set(scores) == {0.1, 1.0}
+    for result in found:
+        if result.error is None:
+            direct = model(engine="local", **result.config)
+            assert result.metrics["score"] == pytest.approx(cross_val_score(direct, X, Y, cv=SPLITS, scoring="roc_auc").mean(), abs=0.01)
+            kept = model_in(result.checkpoint)
+            assert kept.engine == "ray" and np.abs(kept.decision_function(X) - direct.fit(X, Y).decision_function(X)).max() < 0.05
+    assert all_cpus_are_free(ray_cluster)  # and nobody has closed anything
+    kind.raymkl_close()
+    with pytest.raises(ray_cluster.exceptions.RayActorError):
+        ray_cluster.get(kind.raymkl_service.active_heads.remote(), timeout=120)
+
+
+def test_a_search_that_was_cut_off_is_restored(ray_cluster, tmp_path):
+    from ray import tune
+
+    def kind_of():
+        return search.trainable(model(tol=1e-9), X, Y, SPLITS)
+
+    class Cut(tune.Callback):
+        """Ends the service behind the trial's back."""
+
+        def on_trial_save(self, iteration, trials, trial, **info):
+            if trial.last_result["training_iteration"] == 2:
+                kind.raymkl_close()
+
+    kind = kind_of()
+    config = tune.RunConfig(
+        name="cut",
+        storage_path=str(tmp_path),
+        verbose=0,
+        callbacks=[Cut()],
+        checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=1),
+    )
+    cut = tune.Tuner(kind, param_space={"C": tune.grid_search([30.0])}, run_config=config).fit()
+    assert cut.num_errors == 1
+    kind = kind_of()
     try:
-        assert ray_cluster.available_resources()["CPU"] == 1.0
-        tuner = tune.Tuner(kind, param_space={"C": tune.grid_search([0.1, -1.0, 1.0])}, run_config=run_config)
-        found = tuner.fit()
-        assert found.num_errors == 1 and "C must be" in str(found.errors[0])
-        scores = {result.config["C"]: result.metrics["score"] for result in found if result.error is None}
-        assert set(scores) == {0.1, 1.0}
-        for C, score in scores.items():
-            expected = cross_val_score(model(engine="local", C=C), X, Y, cv=SPLITS, scoring="roc_auc").mean()
-            assert score == pytest.approx(expected, abs=0.01)
+        found = tune.Tuner.restore(str(tmp_path / "cut"), trainable=kind, resume_errored=True).fit()
     finally:
         kind.raymkl_close()
-    assert all_cpus_are_free(ray_cluster)
-    with pytest.raises(ray_cluster.exceptions.RayActorError):
-        ray_cluster.get(kind.raymkl_service.active_heads.remote(), timeout=20)
+    assert found.num_errors == 0
+    last = found[0].metrics
+    assert last["done"] and last["gap"] <= 1e-9 and last["training_iteration"] > 2
+    assert model_in(found[0].checkpoint).duality_gap_ <= 1e-9
 
 
 def test_estimators_without_heads_go_fold_by_fold(ray_cluster, run_config):
@@ -95,6 +157,19 @@ def test_estimators_without_heads_go_fold_by_fold(ray_cluster, run_config):
     assert best.metrics["training_iteration"] == 3
     expected = cross_val_score(pipe.set_params(mklclassifier__C=0.1), X, Y, cv=SPLITS).mean()
     assert best.metrics["score"] == pytest.approx(expected)
+    with best.checkpoint.as_directory() as folder:  # a pipeline is not ours to write
+        kept = joblib.load(f"{folder}/model.joblib")
+    assert np.array_equal(kept.predict(X), pipe.fit(X, Y).predict(X))
+
+
+def test_the_users_choice_about_actors_is_respected(ray_cluster, monkeypatch):
+    from ray import tune
+
+    seen = []
+    monkeypatch.setattr(tune.Tuner, "fit", lambda self: seen.append(self._local_tuner._tune_config.reuse_actors))
+    for config in (None, tune.TuneConfig(reuse_actors=False), tune.TuneConfig(reuse_actors=True)):
+        search.tune(model(), X, Y, {"C": 1.0}, cv=SPLITS, tune_config=config)
+    assert seen == [True, False, True]
 
 
 @pytest.mark.parametrize(

@@ -36,18 +36,7 @@ class Checkpoints:
     def __init__(self, directory: str, identity: dict[str, str]):
         self.directory, self.identity = str(directory), identity
         self.kept: list[str] = []  # paths that this run has read or written, oldest first
-        try:
-            if "://" in self.directory:
-                self.files, self.path = fs.FileSystem.from_uri(self.directory)
-            else:
-                self.files, self.path = fs.LocalFileSystem(), os.path.abspath(self.directory)
-            self.files.create_dir(self.path, recursive=True)
-            # Better to learn now than after the first minutes that nothing can be written here.
-            with self.files.open_output_stream(f"{self.path}/.raymkl-probe"):
-                pass
-            self.files.delete_file(f"{self.path}/.raymkl-probe")
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise ValueError(f"checkpoint_dir={self.directory!r} cannot be used: {error}") from None
+        self.files, self.path = writable_folder(self.directory, "checkpoint_dir")
 
     def names(self) -> list[str]:
         """Paths of complete checkpoints, newest first."""
@@ -124,19 +113,35 @@ class Checkpoints:
             "Give another directory, or remove the file to start anew"
         )
 
-    def remove(self) -> None:
-        """Remove all checkpoints of the directory, because the run is over."""
+    def remove(self, folder_too: bool = False) -> None:
+        """Remove all checkpoints of the directory, because the run is over; and the directory, if nothing else is in it and it is ours."""
         for info in self.files.get_file_info(fs.FileSelector(self.path)):
             if info.is_file and (_NAME.search(info.path) or _PART.search(info.path)):
                 self.files.delete_file(info.path)
+        if folder_too and not self.files.get_file_info(fs.FileSelector(self.path)):
+            self.files.delete_dir(self.path)
+
+
+def writable_folder(directory: str, argument: str) -> tuple[fs.FileSystem, str]:
+    """The file system of a path or URI, and the path there, which is made. argument : what it was given as, for the error."""
+    try:
+        if "://" in directory:
+            files, path = fs.FileSystem.from_uri(directory)
+        else:
+            files, path = fs.LocalFileSystem(), os.path.abspath(directory)
+        files.create_dir(path, recursive=True)
+        # Better to learn now than after the first minutes that nothing can be written here.
+        with files.open_output_stream(f"{path}/.raymkl-probe"):
+            pass
+        files.delete_file(f"{path}/.raymkl-probe")
+        return files, path
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise ValueError(f"{argument}={directory!r} cannot be used: {error}") from None
 
 
 def clear(directory: str) -> None:
     """Remove all checkpoints of a directory, and the directory if nothing else is in it."""
-    checkpoints = Checkpoints(directory, {})
-    checkpoints.remove()
-    if not checkpoints.files.get_file_info(fs.FileSelector(checkpoints.path)):
-        checkpoints.files.delete_dir(checkpoints.path)
+    Checkpoints(directory, {}).remove(folder_too=True)
 
 
 def identity_of(rows: dict, problem: Problem, heads: list[Head] | Program) -> dict[str, str]:
@@ -161,6 +166,7 @@ def identity_of(rows: dict, problem: Problem, heads: list[Head] | Program) -> di
         "problems": str(len(heads)),
         "shared weights": repr(sorted({-1 if head.group is None else head.group for head in heads})),
         "held-out rows": _digest(*(head.watch for head in heads if head.watch is not None)),
+        "entries left out": _digest(*(~head.entries for head in heads if head.entries is not None)),
         "max_iter": repr(sorted({head.max_rounds for head in heads})),
     }
 

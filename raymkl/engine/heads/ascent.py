@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 INNER = 0.05
 # And to this part, if that solves the whole problem.
 WHOLE = 1e-3
+# Sub-problems of all rows, that are repeated, to this part of the squared violation.
+NEWTON = 0.3
 # Times that a working set of all rows is solved before the shards hear of it.
 MOST_REPEATS = 12
 # And its rows at most: beyond, a round costs little beside a sub-problem.
@@ -36,6 +38,8 @@ STRETCHES = 9
 # Heads with at most this many rows are solved on to this violation, which costs milliseconds.
 POLISH_ROWS = 256
 POLISHED = 1e-9
+# Or to this many times the error of a combined kernel value, below which nothing can be said of f.
+POLISHED_ERROR = 1.0
 # Violations below this part of the residuals' size are round-off: no dual variable can move.
 STILL = 1e-13
 
@@ -58,7 +62,10 @@ class Point:
     @classmethod
     def start(cls, head: Head, n_entries: int) -> Point:
         """No dual variables yet, and the weights that the head begins with."""
-        theta = head.norm.start(n_entries) if head.start is None else np.array(head.start[1], float)
+        if head.start is not None:
+            theta = np.array(head.start[1], float)
+        else:
+            theta = head.norm.start(n_entries) if head.entries is None else head.norm.start_over(head.entries)
         return cls(np.zeros(len(head.targets)), theta, np.zeros(n_entries), 0.0, intercept_candidates(0.0, 1.0))
 
     @property
@@ -121,6 +128,11 @@ class Ascent:
     def noise(self) -> np.ndarray:
         """(E,) round-off of the quadratic terms."""
         return self.round_off * float(self.point.a @ self.point.a)
+
+    @property
+    def polished(self) -> float:
+        """A violation below which nothing is left to do."""
+        return max(POLISHED * self.box.unit, POLISHED_ERROR * float(self.point.theta @ self.round_off))
 
     def quadratic_terms(self, s: np.ndarray, lenient: bool) -> np.ndarray:
         """s (E,) = a'K_e a without what round-off made negative; clearly negative ones mean that a kernel is not positive semi-definite.
@@ -198,11 +210,15 @@ class Ascent:
         again = whole and repeats and not block.asks_shards and len(ids) <= REPEATED_ROWS
         for repeat in range(MOST_REPEATS if again else 1):
             before, tolerance = violation, precision * (min(violation, 1.0) if whole else violation)
+            if again:  # the model of the weights' answer errs by the square of the step, and pairs are quicker than one more repeat
+                tolerance = min(tolerance, NEWTON * violation * violation)
+            elif whole and self.box.n_active <= POLISH_ROWS and not repeats:  # at once what rounds would polish it to
+                tolerance = min(tolerance, 0.5 * self.polished)
             gradients = gradients + self._move_once(ids, block, terms, offsets, gradients, tolerance, weight_gap)
             residual = terms.slope(self.point.a[ids]) - offsets - gradients @ self.combination
             violation, gap = self._within(ids, terms, residual)
             near = gap <= 0.5 * self.head.tol and self.box.n_active > POLISH_ROWS
-            if near or violation <= POLISHED * self.box.unit or (repeat >= 2 and violation > 0.5 * before):
+            if near or violation <= self.polished or (repeat >= 2 and violation > 0.5 * before):
                 break
         return residual
 

@@ -29,7 +29,7 @@ from ...optim.certificate import Certificate, certify, certify_held, intercept_c
 from ...optim.losses import feasible
 from ...optim.weight_rules import CertifiedPoint, Led, WeightRule, rule_of
 from ..problem import Head
-from .ascent import POLISH_ROWS, POLISHED, STILL, Ascent, DualBox, Point
+from .ascent import POLISH_ROWS, STILL, Ascent, DualBox, Point
 from .state import Correction, Course, Found, Holding, Seen, State, WorkingSet
 from .summary import HeadSummary, Step
 
@@ -258,7 +258,7 @@ class HeadSolver:
                 self.holding = Holding.NEXT
             return False
         may_polish = self.rule.ascends and self.box.n_active <= POLISH_ROWS
-        return gap <= tol and not (may_polish and self.course.polishes(self.violation, POLISHED * self.box.unit))
+        return gap <= tol and not (may_polish and self.course.polishes(self.violation, self.ascent.polished))
 
     def _certified_point(self) -> CertifiedPoint:
         seen, point = self.seen, self.point

@@ -154,12 +154,13 @@ class Course:
 
     rounds : of all stages. highest : the last dual objective that counted as progress. best : the best point as far as the rounds know;
     proved : the best one that was proved. proofs : of this stage, and the gap that the last one showed. stalled : whether rounds of this
-    stage got nowhere. polish_left, polished_to : rounds that may still be spent on polishing, and the violation that was reached.
+    stage got nowhere. ending : whether no more rounds are wanted. polish_left, polished_to : rounds that may still be spent on
+    polishing, and the violation that was reached.
     """
 
     def __init__(self, head: Head, patience: int):
         """patience : rounds without progress of the gap after which the head gives up."""
-        self.head, self.patience, self.rounds = head, patience, 0
+        self.head, self.patience, self.rounds, self.ending = head, patience, 0, False
         self.start_stage()
 
     def start_stage(self) -> None:
@@ -224,7 +225,7 @@ class Course:
         """What comes after a round. satisfied : whether the gap is small enough to ask for a proof. ascends : see `WeightRule`."""
         if ascends and self.rounds - self.last_progress > STALLED:
             satisfied = self.stalled = True  # rounds that get nowhere may be wrong about where they are
-        over = self.rounds - self.first_round >= self.head.max_rounds or certificate.dual > self.head.ceiling
+        over = self.ending or self.rounds - self.first_round >= self.head.max_rounds or certificate.dual > self.head.ceiling
         if self.has_given_up or over or (self.stuck and not held):
             # What is reported is the best point; the shards go back to it first.
             back = self.state is not State.GOING_BACK and self.best.certificate.gap < 0.99 * certificate.gap

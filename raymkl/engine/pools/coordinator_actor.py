@@ -34,8 +34,8 @@ SNAPSHOT_SECONDS = 30.0
 @dataclass(frozen=True)
 class RunRequest:
     """One fit. run : its name. state : of an earlier run to go on from. policy : with what earlier coordinators lost. watched : whether
-    somebody reads the rows of the history. The references in `placement` are not resolved on the way: blocks travel to the shards and not
-    through here.
+    somebody reads the rows of the history, every_round : whether those of every round. The references in `placement` are not resolved
+    on the way: blocks travel to the shards and not through here.
     """
 
     run: str
@@ -45,6 +45,7 @@ class RunRequest:
     state: dict | None
     policy: FailurePolicy
     watched: bool
+    every_round: bool = False
 
 
 class GivenUp(Exception):
@@ -60,6 +61,7 @@ class CoordinatorActor:
         self.shards = ShardActors(place)
         self.standing = StandingCaches()
         self.stopped: set[str] = set()
+        self.ending: set[str] = set()  # runs that are to end with what they have
         self.pools: dict[str, RayPool] = {}  # of the runs under way
 
     def rounds(self, request: RunRequest) -> Iterator[Event]:
@@ -80,6 +82,7 @@ class CoordinatorActor:
         finally:
             metrics.close()
             self.stopped.discard(request.run)
+            self.ending.discard(request.run)
             del self.pools[request.run]
             coordinator = pool = None
             gc.collect()  # what stands in reference cycles must not keep blocks in the object store until then
@@ -100,7 +103,11 @@ class CoordinatorActor:
                 saved, state = now, state_of(coordinator, heads)
                 if state is not None:
                     yield State(state)
-            if (request.watched and coordinator.journal.round == 1) or now - told >= word_every:
+            if request.run in self.ending and not coordinator.winding_up:
+                coordinator.wind_up()
+            if request.every_round and rows:
+                yield Rounds(rows)
+            elif (request.watched and coordinator.journal.round == 1) or now - told >= word_every:
                 told = now
                 yield Rounds(rows)
             if request.run in self.stopped:
@@ -132,6 +139,11 @@ class CoordinatorActor:
     def stop(self, run: str) -> None:
         """Give a run up after its round."""
         self.stopped.add(run)
+
+    def wind_up(self, run: str) -> None:
+        """Let a run end with the best points it has."""
+        if run in self.pools:
+            self.ending.add(run)
 
     def forget(self, rows: str) -> None:
         """Let go of all caches over rows that were put."""

@@ -21,7 +21,7 @@ from typing import Any
 
 import ray
 
-from ..events import Event, Losses, Outcome, Rounds, State, Waiting
+from ..events import Event, Losses, Outcome, Rounds, State, Waiting, Watch
 from ..faults.places import Resplit
 from ..faults.policy import START_SECONDS, FailurePolicy, ShardFailure, ShardsLost
 from ..params import RayParams
@@ -147,7 +147,7 @@ class RaySession:
         problem: Problem,
         heads: list[Head] | Program,
         params: RayParams,
-        report: Callable[[dict], None] | None = None,
+        watch: Watch,
         state: dict | None = None,
         keep: Callable[[dict], None] | None = None,
     ) -> Outcome:
@@ -158,11 +158,13 @@ class RaySession:
         policy = FailurePolicy(params.max_shard_failures, params.max_preemptions)
         first, self.used = not self.used, True
         placement, split = self._placement(rows, problem), self.count
+        ending = False  # whether somebody who watches has had enough; another coordinator is told so again
         while True:
             generation = self.generation
             if split != self.count:
                 placement, split = self._placement(rows, problem), self.count
-            request = RunRequest(uuid.uuid4().hex, placement, heads, params, state, policy, report is not None)
+            told = watch.at_all, watch.on_round is not None
+            request = RunRequest(uuid.uuid4().hex, placement, heads, params, state, policy, *told)
             try:
                 for event in self._events(request):
                     if isinstance(event, Outcome):
@@ -174,12 +176,12 @@ class RaySession:
                         if keep is not None:
                             keep(state)
                     for line in _lines_of(event):
-                        say(report, line)
-                    if report is not None and isinstance(event, Rounds):
-                        for row in event.rows:
-                            report(row)
+                        say(watch.report, line)
+                    if isinstance(event, Rounds) and (watch.take(event.rows) or ending):
+                        ending = True
+                        self.coordinator.wind_up.options(concurrency_group="watch").remote(request.run)
             except Resplit as other:
-                say(report, f"going on with {other.count} shards instead of {self.count}: so many find a place")
+                say(watch.report, f"going on with {other.count} shards instead of {self.count}: so many find a place")
                 self._restart(generation, params.timeout_s, other.count)
             except CoordinatorLost as error:
                 # Its last state is here; another coordinator with new shards goes on from there, once they find a place.
@@ -188,7 +190,7 @@ class RaySession:
                 else:  # it was gone before this fit came, since the last one
                     policy.forgive(error.as_loss(), time.time())
                 for line in policy.take_news():
-                    say(report, line)
+                    say(watch.report, line)
                 if not error.begun:
                     time.sleep(LOOK_SECONDS)  # Ray may not know yet that a node is gone, and put the next one there as well
                 self._restart(generation, params.timeout_s)

@@ -119,6 +119,8 @@ class GatedDescent(Program):
         for head in self.heads:
             best: Gating | None = None
             for _ in range(self.n_init):
+                if best is not None and coordinator.winding_up:
+                    break
                 found = yield from self._descend(coordinator, head, random)
                 if best is None or found.result.certificate.primal < best.result.certificate.primal:
                     best = found
@@ -138,7 +140,7 @@ class GatedDescent(Program):
         history = [self._row(coordinator, state, 0, 0.0)]
         memory, steps, settled, flat = Memory(), 0, False, 0
         gradient = self._gradient(state)
-        while steps < self.max_iter and not settled:
+        while steps < self.max_iter and not settled and not coordinator.winding_up:
             if gradient.inner(gradient) <= NO_SLOPE * abs(state.objective):
                 settled = True
                 break
@@ -162,7 +164,7 @@ class GatedDescent(Program):
                 flat = flat + 1 if decrease < self.tol else 0
                 gap = float(np.clip(GAP_OF_DECREASE * decrease, self.tol, gap))
                 settled = flat >= 2 and gap <= self.tol
-        if state.result.certificate.gap > self.tol:
+        if state.result.certificate.gap > self.tol and not coordinator.winding_up:
             last = yield from self._sharpened(coordinator, head, state, self.tol)
             if last is not state:
                 state = last
@@ -181,6 +183,8 @@ class GatedDescent(Program):
         largest = float(np.abs(step.change).max())
         length = min(1.0 if curved else 1.0 / largest, LARGEST_CHANGE / largest)
         for _ in range(MOST_TRIALS):
+            if coordinator.winding_up:
+                break
             if length * slope < 0.1 * self.tol * abs(state.objective) and gap <= self.tol:
                 break  # less is promised than what is wanted
             parameters = self.model.moved(state.parameters, step.parameters, length)

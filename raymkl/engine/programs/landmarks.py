@@ -184,7 +184,7 @@ class LandmarkAveraging(Program):
             found = task.certificate(self.state.squares, self.state.gain, sum(crew.apply(losses, self._coefficients())), self.state.t)
             self.history.append({"epoch": epoch, "seconds": time.perf_counter() - started, **found})
             yield self.history[-1:]
-            if found["gap"] <= task.tol:
+            if found["gap"] <= task.tol or coordinator.winding_up:
                 break
         crew.release(NAME)
         mu, _ = self._weights()

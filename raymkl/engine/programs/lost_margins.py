@@ -184,7 +184,7 @@ class LostMargins(Program):
             row["seconds"] = time.perf_counter() - started
             self.history.append(row)
             yield [row]
-            if row["gap"] <= task.tol:
+            if row["gap"] <= task.tol or coordinator.winding_up:
                 break
         mu = task.kernel_weights(self.functions @ self.forms, self.t)
         self.crew.release(NAME)

@@ -23,7 +23,7 @@ class Program:
     """Something to do with a coordinator and its shards. Instances must be picklable."""
 
     def rounds(self, coordinator: Coordinator) -> Iterator[list[dict]]:
-        """Do it, yielding new rows of the history now and then."""
+        """Do it, yielding new rows of the history after every round. Once the coordinator is `winding_up`, end with what there is."""
         raise TypeError(f"{type(self).__name__} does nothing")
         yield []
 

@@ -1,10 +1,10 @@
-"""How heads that have waited come to work: normalisation, the round-off of their kernels, a first point, a leader for those that share
-weights.
+"""How heads that have waited come to work: normalisation, the round-off of their kernels, a first point (their
+own, or that of the head that they come after), a leader for those that share weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -12,10 +12,24 @@ import numpy as np
 from ..heads.head import HeadSolver
 from ..heads.joint import JointLeader
 from ..heads.leader import Leader
+from ..heads.result import HeadResult
 from ..heads.roster import HeadAtWork
 from ..heads.state import NARROW_PATIENCE, PATIENCE
 from ..problem import Head
 from .shared import Shared
+
+
+def following(shared: Shared, head: Head, results: Mapping[int, list[HeadResult]]) -> Head:
+    """A head with the point that it begins from, if it comes after another one whose first result is there.
+
+    A working set of all rows finds the dual variables at once, and sooner from nothing than from a point that
+    lost some of its rows: then the weights alone are taken over.
+    """
+    found = results.get(head.after) if head.after is not None and head.start is None else None
+    if not found:
+        return head
+    whole = np.count_nonzero(head.bounds) <= shared.plan.working_set
+    return replace(head, start=(np.zeros_like(found[0].a) if whole else found[0].a, found[0].theta))
 
 
 def admit(shared: Shared, chosen: list[tuple[int, Head]], observed: Container[int] = ()) -> dict[int, HeadAtWork]:
@@ -24,7 +38,11 @@ def admit(shared: Shared, chosen: list[tuple[int, Head]], observed: Container[in
     heads = [head for _, head in chosen]
     masks = np.stack([(head.bounds > 0).astype(float) for head in heads])
     diagonal = np.sum(shared.crew.ask("diagonals", masks), axis=0)
-    factors = shared.normalisations(heads, masks, diagonal)
+    # An entry that is left out is one whose kernel is zero: it has no part in f and, by its rule, no weight.
+    factors = [
+        factor if head.entries is None else np.where(head.entries, factor, 0.0)
+        for head, factor in zip(heads, shared.normalisations(heads, masks, diagonal), strict=True)
+    ]
     diagonal = np.abs(diagonal) / np.maximum(masks.sum(axis=1), 1)[:, None]
     shared.crew.ask("add_heads", dict(chosen))
     admitted = {h: _begun(shared, head, factors[k], diagonal[k]) for k, (h, head) in enumerate(chosen)}

@@ -31,7 +31,7 @@ from ..problem import Head, HeadRequest, Problem, together
 from ..programs.program import Program
 from ..resources import usable_cpus
 from ..shard.threads import RowThreads
-from .admission import admit
+from .admission import admit, following
 from .blocks import WorkingBlocks
 from .caches import CachesOfRows
 from .crew import Crew
@@ -66,6 +66,7 @@ class Coordinator:
         self.roster = Roster()
         self.journal = Journal()
         self.peek = Peek()
+        self.winding_up = False
         self.threads = SubproblemThreads(threads or usable_cpus())
 
     @property
@@ -107,10 +108,19 @@ class Coordinator:
         finally:
             self.close()
 
+    def wind_up(self) -> None:
+        """End soon: every head, also one that comes later, ends with its best point, proved, after its next round. Programs look at
+        `winding_up` between two of their rounds.
+        """
+        self.winding_up = True
+        for head in self.roster.at_work.values():
+            head.party.course.ending = True
+
     def close(self) -> None:
-        """End the threads."""
+        """End the threads, and let go of what would keep this coordinator, and all arrays of its heads, until garbage is collected."""
         self.shared.let_go_of_caches()
         self.threads.close()
+        self.crew.dismiss()
 
     def begin(self, n_heads: int, together: int = 1) -> None:
         """Prepare statistics and bases, and plan memory for so many heads at a time (or as many as fit, `together` at least)."""
@@ -164,13 +174,19 @@ class Coordinator:
 
     def _admit(self) -> None:
         """Take waiting heads in as long as there is room."""
-        chosen = self.roster.call_up(self.shared.plan.heads)
+        if not self.roster.waiting:
+            return
+        results = self.journal.results
+        chosen = self.roster.call_up(self.shared.plan.heads, {h for h, stages in results.items() if stages})
         if not chosen:
             return
+        chosen = [(h, following(self.shared, head, results)) for h, head in chosen]
         self.roster.at_work.update(admit(self.shared, chosen, self.peek.wanted))
         for h, _ in chosen:
             self.journal.results.setdefault(h, [])
-        self.blocks.share(len(self.roster.at_work))
+        if self.winding_up:
+            self.wind_up()
+        self.blocks.share(min(self.roster.n_heads, self.shared.plan.heads))  # also with those that come after these
 
     def _settle(self, ready: dict[int, HeadAtWork]) -> None:
         """Look once more, in full precision, at heads that believe they are done; they are, or go on."""
@@ -231,7 +247,7 @@ class Coordinator:
     def _call(self, active: dict[int, HeadAtWork], steps: dict[int, Step]) -> list[HeadSummary]:
         """steps : what the shards are to hear of: the changes of these heads, or a portion of them."""
         self.journal.round += 1
-        touched = np.unique(np.concatenate([step.ids for step in steps.values()])).astype(np.int64)
+        touched = self.shared.columns_of(np.unique(np.concatenate([step.ids for step in steps.values()])).astype(np.int64))
         in_use = np.any([solver.a != 0 for solver in self.solvers.values()], axis=0)
         request, _ = self.shared.entering(touched, in_use, self.journal.round)
         request.columns, request.drop = touched, self.roster.take_dropped()
@@ -287,7 +303,7 @@ class Coordinator:
                 movers.setdefault(head.mover, []).append(h)
         sets = {numbers[0]: mover.next_working_set() for mover, numbers in movers.items()}
         moving = sorted((h for h in sets if len(sets[h])), key=lambda h: -len(sets[h]))  # longest first
-        self.blocks.gather(np.unique(np.concatenate([NO_IDS, *(sets[h] for h in moving)])))
+        self._gather(np.unique(np.concatenate([NO_IDS, *(sets[h] for h in moving)])))
 
         def solve(h: int, threads: RowThreads) -> None:
             block, mover = self.blocks.of(h, sets[h], self.threads.buffer(len(sets[h])), threads), heads[h].mover
@@ -296,3 +312,10 @@ class Coordinator:
 
         # Shards that have ready-made matrices are asked meanwhile, and may be lost.
         self.threads.solve(moving, solve, in_turn=bool(self.shared.problem.depths))
+
+    def _gather(self, ids: np.ndarray) -> None:
+        """Have the statistics among these rows, or all, ready for the blocks of working sets."""
+        wanted = self.shared.columns_of(ids) if self.blocks.square is not None else ids
+        if len(wanted) > len(ids):
+            self.shared.rows_of(wanted)  # rows that no shard has reported are fetched
+        self.blocks.gather(wanted)

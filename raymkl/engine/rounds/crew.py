@@ -40,6 +40,10 @@ class Crew:
         self.recovering = threading.Lock()
         self.recovering_thread: int | None = None
 
+    def dismiss(self) -> None:
+        """The run is over: nobody knows any more what a new shard would have to be told."""
+        self.bring_up_to_date = lambda shard: set()
+
     def told(self, h: int) -> None:
         """All shards know the changes of a head."""
         for known in self.ahead.values():

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..heads.roster import HeadAtWork
-from ..shard.proof import HeadProof, ProofRequest, prove, review
+from ..shard.proof import SAMPLE, HeadProof, ProofRequest, prove, review
 from .shared import Shared
 
 # A proof with cached statistics holds if a sample shows an error of the gap below this part of the tolerance.
@@ -16,7 +16,7 @@ SAMPLED_PART = 0.05
 
 def proof_request(shared: Shared, heads: dict[int, HeadAtWork]) -> ProofRequest:
     """The present points of some heads."""
-    ids = np.flatnonzero(np.any([head.solver.told != 0 for head in heads.values()], axis=0))
+    ids = shared.columns_of(np.flatnonzero(np.any([head.solver.told != 0 for head in heads.values()], axis=0)))
     request = ProofRequest(ids, shared.rows_of(ids) if shared.compared and len(ids) else {}, shared.found.bounds)
     for h, head in heads.items():
         solver = head.solver
@@ -39,7 +39,9 @@ def _proofs(shared: Shared, heads: dict[int, HeadAtWork], quadratic: bool = True
     """Accurate losses (B,) and quadratic terms (E,) of the present points of some heads. quadratic : else these are known already."""
     found: dict[int, tuple] = {}
     # Large weights of vanishing quadratic terms (p > 2) ask for all the precision there is.
-    rough = {h: head for h, head in heads.items() if shared.cached and head.solver.head.norm.bounded}
+    # Precise statistics are computed once for all heads: where these are many, samples for each of them would cost more.
+    sampled = shared.cached and SAMPLE * len(heads) < shared.problem.n_rows
+    rough = {h: head for h, head in heads.items() if sampled and head.solver.head.norm.bounded}
     for precise in (False, True):
         some = {h: head for h, head in heads.items() if h not in found} if precise else rough
         if not some:

@@ -6,12 +6,14 @@ mean of all, one of them by its number, or one of its own, which may read views 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from numbers import Integral
 from typing import Any
 
 from ...data.views import view_of
 from ...kernels.base import Kernel
 from .. import reading
+from ..missing.presence import refuse
 
 
 def check_choice(kernel: Any, optional: bool) -> None:
@@ -33,14 +35,17 @@ def check_number(kernel: Any, n_kernels: int) -> None:
         raise ValueError(f"gating_kernel={kernel!r} is not the number of a kernel: there are {n_kernels}, numbered from 0")
 
 
-def rows_for(source: Kernel, what: str, X: Any, rows: dict, kernels: list[Kernel], square: bool) -> dict:
+def rows_for(
+    source: Kernel, what: str, X: Any, rows: dict, kernels: list[Kernel], columns: Mapping[str, reading.MatrixColumns] | None
+) -> dict:
     """The rows by view key together with those that `source` reads.
 
     source : the kernel that reads them. what : the argument it comes from, for errors. X : container. rows, kernels : what is read
-    already, and by which kernels. square : whether these are training rows.
+    already, and by which kernels. columns : of ready-made matrices that stand for the training rows; None for training rows themselves.
     """
+    refuse(X, [source], what)
     if reading.is_matrix(source):
-        found = reading.matrices_of(X, [source], square=square)
+        found = reading.matrices_of(X, [source], columns is None, columns)
     else:
         _refuse_matrices(source, what, rows)
         _refuse_other_reading(source, what, rows, kernels)

@@ -17,7 +17,6 @@ from ...engine import Head, RayParams
 from ...engine.programs.gate_scores import KernelScores, LinearScores
 from ...engine.programs.gates import GatedDescent, Gating, softmax
 from ...engine.progress import Progress
-from ...engine.run import train
 from ...kernels.base import Kernel
 from ...kernels.combined import CombinedKernel
 from ...kernels.formulas import Linear
@@ -25,6 +24,7 @@ from ...kernels.pairs.families import NO_GATE
 from ..base import _number, effective_weights
 from ..classifier import MKLClassifier
 from ..diagonals import row_gates
+from ..runs.callbacks import run_of, stop_was_asked
 from . import gate_inputs
 
 GATINGS = ("linear", "kernel")
@@ -68,6 +68,8 @@ class LocalizedMKLClassifier(MKLClassifier):
         As for `MKLClassifier`. Kernels are normalised before they are gated; "trace" asks for a C that grows with n.
     random_state : int, RandomState or None
         For the starts.
+    loss : str
+        As for `MKLClassifier`: "hinge", "squared_hinge", "logistic" or "squared".
 
     Attributes
     ----------
@@ -101,6 +103,7 @@ class LocalizedMKLClassifier(MKLClassifier):
     shared_weights = False
     multi_class = "ovr"
     warm_start = False
+    _needs_all_columns = True  # gates of new examples are made of them
     _can_fold = False  # gates are learned from the training rows, so a search fits every fold and setting by itself
 
     def __init__(
@@ -165,7 +168,7 @@ class LocalizedMKLClassifier(MKLClassifier):
         if self.gating == "linear":
             source, what = Linear(view=self.gating_view), f'gating="linear" with gating_view={self.gating_view!r}'
         if isinstance(source, Kernel):
-            rows = gate_inputs.rows_for(source, what, container, rows, kernels, square=reset)
+            rows = gate_inputs.rows_for(source, what, container, rows, kernels, None if reset else self._matrix_columns(container))
         return container, rows, kernels
 
     # -- training -----------------------------------------------------------------------------------------------------
@@ -203,7 +206,7 @@ class LocalizedMKLClassifier(MKLClassifier):
             seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
             base_gates=base_gates,
         )
-        trained = train(working, problem, program, self.engine, self.ray_params, Progress() if self.verbose else None)
+        trained = run_of(self, working, problem, program, Progress() if self.verbose else None)
         found: list[Gating] = trained.results
         self._keep_run(trained)
         self.history_ = [{**row, "head": h} for h, gating in enumerate(found) for row in gating.history]
@@ -236,21 +239,31 @@ class LocalizedMKLClassifier(MKLClassifier):
         self._gating_rows = {view: rows[view][self.gating_support_] for view in self._gate_kernel().vector_views}
 
     def _warn_if_short(self, found: list[Gating]) -> None:
-        if not self.converged_:
+        if not self.converged_ and not stop_was_asked(self):
             worst = max(gating.result.certificate.gap for gating in found)
             warnings.warn(
                 f"the gates had not settled after {self.n_iter_} steps (max_iter={self.max_iter}); the SVM at the learned gates has a "
                 f"relative duality gap of {worst:.3g} (tol={self.tol:g})",
                 ConvergenceWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
     # -- new examples -------------------------------------------------------------------------------------------------
 
     def gates(self, X: Any) -> np.ndarray:
-        """Which kernels count for n examples: (n, M) for two classes, else (n, n_classes, M); not negative, one in sum over the kernels.
+        """Which kernels count for which rows.
 
         Ready-made matrices whose space the gates live in must have the columns of all training rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
+            Rows.
+
+        Returns
+        -------
+        gates : ndarray of shape (n, M)
+            With more than two classes (n, n_classes, M); not negative, one in sum over the kernels.
         """
         check_is_fitted(self, "dual_coef_")
         _, rows, _ = self._read(X, reset=False)

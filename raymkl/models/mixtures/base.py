@@ -12,17 +12,18 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from ...data.views import is_sparse
+from ...data.views import is_sparse, is_views
 from ...engine import Problem, RayParams
 from ...engine.placed import PlacedRows
 from ...engine.programs.clustered.program import MixtureProgram
 from ...engine.programs.clustered.settings import Learned, MachineSettings, MixtureSettings
-from ...engine.run import train
 from ...engine.session import SessionRows, check_engine
 from ...kernels.formulas import Linear
 from ...optim.mixture.posterior import Posterior, expected_weights, predictive, shares_of
 from .. import reading, sources
 from ..base import _number
+from ..missing.presence import refuse
+from ..runs.callbacks import WithCallbacks, run_of, stop_was_asked
 
 INFERENCES = ("variational", "gibbs")
 PRIOR_PARTS = ("mean", "mean_precision", "degrees_of_freedom", "scatter", "spread")
@@ -32,7 +33,7 @@ MOST_GIBBS_ROWS = 5_000
 TILE = 2**20
 
 
-class BaseMixture:
+class BaseMixture(WithCallbacks):
     """Base of the mixtures; see `DirichletProcessMixture` for the parameters and attributes."""
 
     # -- checks -------------------------------------------------------------------------------------------------------
@@ -110,8 +111,13 @@ class BaseMixture:
         """Rows {None: (n, d)} for training, checked: dense numbers, in memory or in their source."""
         if isinstance(X, SessionRows):
             return PlacedRows(self._read(X.X, reset), X.home)
+        if is_views(X) and len(X.names) > 1:
+            raise ValueError(
+                f"{type(self).__name__} reads all columns of one view, but X has the views {list(X.names)}; give it one of them"
+            )
         container = reading.check_container(self, X, reset)
         reading.count_rows(container)
+        refuse(container, [Linear()], type(self).__name__)
         rows = reading.rows_of(container, [Linear()])
         if is_sparse(rows[None]):
             raise TypeError(f"X is a sparse matrix; {type(self).__name__} takes dense numbers only (X.toarray())")
@@ -148,19 +154,17 @@ class BaseMixture:
         )
         problem = Problem(views=[None], families=[], n_rows=n, n_entries=0, dtype=np.float64)
         program = MixtureProgram(None, y, weights, settings)
-        engine, params = self.engine, self.ray_params
-        if self.inference == "gibbs":
-            engine = "local"
-        trained = train(rows, problem, program, engine, params, _say if self.verbose else None)
+        engine = "local" if self.inference == "gibbs" else self.engine
+        trained = run_of(self, rows, problem, program, _say if self.verbose else None, engine)
         learned: Learned = trained.results
         self.shard_failures_, self.engine_used_ = trained.failures, trained.engine
         self._keep(learned)
-        if not self.converged_:
+        if not self.converged_ and not stop_was_asked(self):
             warnings.warn(
                 f"stopped after max_iter={self.n_iter_} iterations, the last of which raised the bound by {learned.rise:.3g} per row, more "
                 f"than tol={self.tol:g}; raise max_iter or tol",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         return learned
 
@@ -203,11 +207,28 @@ class BaseMixture:
             yield rows, density.logs(rows - self.prior_["mean"])
 
     def membership(self, X: Any) -> np.ndarray:
-        """(n, K) shares of rows in the clusters, no labels counted: expected stick weight times Student t, rows sum to one."""
+        """Shares of rows in the clusters, no labels counted: expected stick weight times Student t.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container of numbers, a path or a Dataset
+            Rows.
+
+        Returns
+        -------
+        shares : ndarray of shape (n, K)
+            Rows sum to one.
+        """
         return np.concatenate([shares_of(logs)[0] for _, logs in self._logs(X)])
 
     def save(self, path: Any) -> None:
-        """Write the fitted model to an Arrow file (see `raymkl.load`)."""
+        """Write the fitted model to an Arrow file (see `raymkl.load`).
+
+        Parameters
+        ----------
+        path : str or path
+            File to write.
+        """
         from ...io import save
 
         save(self, path)

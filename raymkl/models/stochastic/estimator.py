@@ -21,7 +21,6 @@ from ...engine.placed import PlacedRows
 from ...engine.programs.dual_averaging import Task, choose_landmarks, exponent
 from ...engine.programs.landmarks import WINDOW_ROWS, Featured, LandmarkAveraging, State
 from ...engine.programs.lost_margins import Averaged, LostMargins
-from ...engine.run import train
 from ...engine.session import check_engine
 from ...kernels.base import Kernel
 from ...kernels.pairs.families import NO_GATE
@@ -33,6 +32,7 @@ from ..dataset_answers import datasets_too
 from ..diagonals import row_gates
 from ..expansion import Expansion
 from ..reading import is_matrix
+from ..runs.callbacks import a_run, run_of, stop_was_asked
 from ..tails import ZETA, costs_of, tail_sums
 from .stream import Stream, all_classes, labels_among, weights_of
 
@@ -186,10 +186,23 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
     # -- training -----------------------------------------------------------------------------------------------------
 
+    @a_run
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> StochasticMKLClassifier:
-        """Learn from n examples: X (any container), y (n,) labels of any type, sample_weight (n,) or None.
+        """Learn all classes in one problem.
 
-        X may be a path (Parquet file or directory, Arrow IPC file) or a `ray.data.Dataset`; y may then be the name of a column.
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
+            Rows.
+        y : array-like of shape (n,), or str
+            Labels of any type, or the name of a column of a path or Dataset.
+        sample_weight : array-like of shape (n,), or None
+            Weights of the rows; None for alike.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
         """
         rows, kernels, y, weights = self._inputs(X, y, sample_weight, None)
         self._check_rows(kernels, int(np.count_nonzero(weights)))
@@ -207,12 +220,12 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         self.n_iter_ = last["epoch"]
         self.primal_objective_, self.dual_objective_, self.duality_gap_ = (float(last[key]) for key in ("primal", "dual", "gap"))
         self.converged_ = bool(self.duality_gap_ <= self.tol)
-        if not self.converged_:
+        if not self.converged_ and not stop_was_asked(self):
             warnings.warn(
                 f"stopped after {self.n_iter_} epochs with a relative duality gap of {self.duality_gap_:.3g}, above tol={self.tol:g}; the "
                 "model is feasible and its gap is certified, but raise max_iter or tol, or lower C",
                 ConvergenceWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
         return self
 
@@ -279,7 +292,7 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         # Tail sums are not learned by the engine; its own kinds are.
         problem, working, gate_of_entry = self._describe(rows, kernels, [self._head(weights)], gating)
         # Columns are met again in every epoch: it pays to keep them.
-        trained = train(working, replace(problem, light=frozenset()), program, self.engine, self.ray_params, _say if self.verbose else None)
+        trained = run_of(self, working, replace(problem, light=frozenset()), program, _say if self.verbose else None)
         self._keep_run(trained)
         return trained.results, problem, gate_of_entry
 
@@ -347,11 +360,28 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
     @available_if(lambda self: self.n_landmarks is not None)  # else every row that was ever seen would have to be kept
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> StochasticMKLClassifier:
-        """Visit more rows, once: X and y as for `fit`, of a model with landmarks.
+        """Visit more rows, once, of a model with landmarks.
 
-        The first call takes the landmarks out of its rows and needs classes (K,), all labels that will ever come; after `fit` neither is
-        needed. The problem is that of all rows so far, with the same C each. `dual_objective_` is a lower bound of its optimum; the loss of
-        rows that were not kept is not known, so that `primal_objective_` and `duality_gap_` are NaN.
+        The first call takes the landmarks out of its rows and needs all labels that will ever come; after
+        `fit` neither is needed. The problem is that of all rows so far, with the same C each.
+        `dual_objective_` is a lower bound of its optimum; the loss of rows that were not kept is not known,
+        so that `primal_objective_` and `duality_gap_` are NaN.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
+            Rows.
+        y : array-like of shape (n,), or str
+            Labels of any type, or the name of a column of a path or Dataset.
+        classes : array-like of shape (K,), or None
+            All labels; needed by the first call.
+        sample_weight : array-like of shape (n,), or None
+            Weights of the rows; None for alike.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
         """
         self._check_params()
         first = not hasattr(self, "_stream")
@@ -388,7 +418,18 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
     @datasets_too
     def decision_function(self, X: Any) -> np.ndarray:
-        """f(x): (n,) f_1 - f_0 for two classes (positive means `classes_[1]`), else (n, n_classes)."""
+        """Decision values.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
+            Rows.
+
+        Returns
+        -------
+        values : ndarray of shape (n, n_classes)
+            For two classes (n,), f_1 - f_0: positive means `classes_[1]`.
+        """
         check_is_fitted(self, "expansion_")
         values = self._decision(X)
         return values[:, 1] - values[:, 0] if len(self.classes_) == 2 else values
@@ -397,7 +438,18 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
     @datasets_too
     def contributions(self, X: Any) -> np.ndarray:
-        """The part of the decision value that each kernel brings: (n, M) for two classes, else (n, n_classes, M)."""
+        """The part of the decision value that each kernel brings.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
+            Rows.
+
+        Returns
+        -------
+        parts : ndarray of shape (n, n_classes, M)
+            For two classes (n, M).
+        """
         values = super().contributions(X)
         return values[:, 1] - values[:, 0] if len(self.classes_) == 2 else values
 

@@ -7,7 +7,7 @@ import pytest
 
 from raymkl import MKLClassifier, RayParams, kernels
 from raymkl.engine import run as train_module
-from raymkl.models import base as base_module
+from raymkl.models.runs import callbacks as fits_module
 from tests.reference import noisy_problem
 
 X, Y = noisy_problem(60, seed=41)
@@ -34,7 +34,7 @@ class Interrupted(Exception):
     pass
 
 
-def interrupt(monkeypatch, rounds, error=Interrupted, where=base_module):
+def interrupt(monkeypatch, rounds, error=Interrupted, where=fits_module):
     """Runs end with an error when they report the given round; what they write until then stays."""
 
     def stop(row):
@@ -43,9 +43,9 @@ def interrupt(monkeypatch, rounds, error=Interrupted, where=base_module):
 
     original = train_module.train
 
-    def limited(*arguments):
+    def limited(*arguments, **named):
         rows, problem, heads, engine, ray_params, *more = arguments
-        return original(rows, problem, heads, engine, ray_params, stop, *more[1:])
+        return original(rows, problem, heads, engine, ray_params, stop, *more[1:], **named)
 
     monkeypatch.setattr(where, "train", limited)
     return lambda: monkeypatch.setattr(where, "train", original)

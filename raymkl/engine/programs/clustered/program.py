@@ -60,32 +60,34 @@ class MixtureProgram(Program):
     # -- the run ------------------------------------------------------------------------------------------------------
 
     def rounds(self, coordinator: Coordinator) -> Iterator[list[dict]]:
-        self.crew, self.started = coordinator.crew, time.perf_counter()
+        self.coordinator, self.crew, self.started = coordinator, coordinator.crew, time.perf_counter()
         self._open()
         if self.place is None:
             self._begin()
+        self.told = len(self.place.history)
         yield []
         place = self.place
         while place.stage in (MIXTURE, MACHINES):
             if place.stage == MIXTURE:
                 self._sample() if self.settings.inference == "gibbs" else self._mixture()
-                yield self.place.history[-1:]
+                yield self._news()
             if place.stage == MACHINES:
                 yield from self._descend(self.settings.machines.epochs)
                 self._settle("machines")
                 self._end_iteration(self.place.history[-1]["bound"])
-                yield self.place.history[-1:]
+                yield self._news()
         if place.stage == AFTER:
             yield from self._descend(self.settings.machines.epochs)
             self._settle("machines")
             self._next(FINAL)
+            yield self._news()
         # From here on the mixture, its bound and the labels stay what they are.
         if place.final_labels is None:
             place.final_labels = self._labels()
         if place.stage == FINAL:
             yield from self._descend(self.settings.machines.final_epochs)
             self._settle("final")
-            yield self.place.history[-1:]
+            yield self._news()
         place.stage = DONE
         for name in (SHARES, LAYOUT, NAME):
             if name in self.crew.kept:
@@ -161,6 +163,12 @@ class MixtureProgram(Program):
         self.place.history.append(
             {"iteration": self.place.iteration, "phase": phase, "seconds": seconds, "bound": float(bound), "clusters": clusters}
         )
+
+    def _news(self) -> list[dict]:
+        """Rows of the history that were not handed on yet."""
+        rows = self.place.history[self.told :]
+        self.told = len(self.place.history)
+        return rows
 
     def _pass(self, keep: bool = False) -> Pass:
         place = self.place
@@ -278,7 +286,8 @@ class MixtureProgram(Program):
         place.rise, place.bound = bound - place.bound, float(bound)
         sampling = settings.inference == "gibbs"  # to the last sweep
         place.converged = sampling or (place.rise < settings.tol * self.frame.weight and not more)
-        if place.iteration < settings.max_iter and (sampling or not place.converged):
+        goes_on = place.iteration < settings.max_iter and not self.coordinator.winding_up
+        if goes_on and (sampling or not place.converged):
             place.iteration += 1
             place.stage = MIXTURE
         elif settings.machines is None:
@@ -322,7 +331,7 @@ class MixtureProgram(Program):
         usual = self._usual_log_scales().astype(np.float32)
         steps = steps_of_epoch(self.shared.rows, settings.batch_size)
         totals = np.maximum(steps * epochs, 1)
-        while place.epoch < epochs:
+        while place.epoch < epochs and not (place.epoch and self.coordinator.winding_up):
             for step in range(int(steps.max(initial=0))):
                 active = np.flatnonzero(steps > step)
                 batch = Batch(

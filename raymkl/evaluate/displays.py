@@ -1,0 +1,140 @@
+"""Pictures of results, in the manner of `raymkl.plot`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..plot.base import PALETTE, Display, shorten
+
+
+class ComparisonDisplay(Display):
+    """Scores of models: a dot per split, and their means.
+
+    Parameters
+    ----------
+    scores : dict from names of models to (J,) scores.
+    metric : name of the score.
+
+    Attributes
+    ----------
+    ax_, figure_ : matplotlib axes and figure, after `plot`.
+    """
+
+    def __init__(self, scores: Mapping[str, np.ndarray], metric: str = "score"):
+        self.scores = scores
+        self.metric = metric
+
+    def plot(self, ax: Any = None) -> ComparisonDisplay:
+        """Draw on `ax`, or on a new figure."""
+        ax = self._axes(ax, 7.0, 1.4 + 0.45 * len(self.scores))
+        for place, (_, scores) in enumerate(self.scores.items()):
+            # Splits side by side, so that equal scores do not hide each other.
+            across = place + np.linspace(-0.18, 0.18, len(scores)) if len(scores) > 1 else np.array([place])
+            ax.scatter(scores, across, s=16, alpha=0.6, color=PALETTE[place % len(PALETTE)])
+            ax.plot([scores.mean()] * 2, [place - 0.3, place + 0.3], color=PALETTE[place % len(PALETTE)], linewidth=2)
+        ax.set_yticks(range(len(self.scores)), [shorten(name) for name in self.scores])
+        ax.invert_yaxis()
+        ax.set_xlabel(self.metric)
+        ax.set_title("Scores of the splits, and their means")
+        return self
+
+
+class PermutationDisplay(Display):
+    """A score among those of permuted targets.
+
+    Parameters
+    ----------
+    score : of the targets as they are. null : (n,) of permuted ones. p_value : float.
+
+    Attributes
+    ----------
+    ax_, figure_ : matplotlib axes and figure, after `plot`.
+    """
+
+    def __init__(self, score: float, null: np.ndarray, p_value: float):
+        self.score = score
+        self.null = null
+        self.p_value = p_value
+
+    def plot(self, ax: Any = None) -> PermutationDisplay:
+        """Draw on `ax`, or on a new figure."""
+        ax = self._axes(ax, 6.0, 3.5)
+        ax.hist(self.null, bins=min(max(len(self.null) // 5, 5), 40), color=PALETTE[4], label="permuted targets")
+        ax.axvline(self.score, color=PALETTE[1], linewidth=2, label=f"targets as they are, p = {self.p_value:.3g}")
+        ax.set_xlabel("score")
+        ax.set_ylabel("permutations")
+        ax.legend(fontsize=8)
+        ax.set_title("Permutation test")
+        return self
+
+
+class StabilityDisplay(Display):
+    """Weights of kernels with the interval that half-samples give them; a panel of bars per class.
+
+    Parameters
+    ----------
+    names : M names of kernels. weight, low, high : (K, M) of the fit on all rows, and the ends of the
+    intervals. rows : names of the K classes; one empty name for a single set of weights.
+
+    Attributes
+    ----------
+    ax_, figure_ : matplotlib axes and figure, after `plot`.
+    """
+
+    def __init__(self, names: Sequence[str], weight: np.ndarray, low: np.ndarray, high: np.ndarray, rows: Sequence[str] = ("",)):
+        self.names = names
+        self.weight = weight
+        self.low = low
+        self.high = high
+        self.rows = rows
+
+    def plot(self, ax: Any = None) -> StabilityDisplay:
+        """Draw on `ax`, or on a new figure."""
+        count = len(self.rows)
+        ax = self._axes(ax, 7.0, 1.4 + 0.3 * len(self.names) * max(1.0, 0.6 * count))
+        places = np.arange(len(self.names))
+        for k, row in enumerate(self.rows):
+            at, color = places + (k - (count - 1) / 2) * 0.8 / count, PALETTE[k % len(PALETTE)]
+            ax.hlines(at, self.low[k], self.high[k], color=color, linewidth=3, alpha=0.5)
+            ax.plot(self.weight[k], at, "o", color=color, markersize=5, label=row or "weight on all rows")
+        ax.set_yticks(places, [shorten(name) for name in self.names])
+        ax.invert_yaxis()
+        ax.set_xlabel("weight")
+        ax.legend(fontsize=8)
+        ax.set_title("Weights over half-samples")
+        return self
+
+
+class DropDisplay(Display):
+    """What a score loses without a view or a kernel.
+
+    Parameters
+    ----------
+    names : of what is left out. differences : (k, J) what the score of every split loses.
+    p_values : (k,).
+
+    Attributes
+    ----------
+    ax_, figure_ : matplotlib axes and figure, after `plot`.
+    """
+
+    def __init__(self, names: Sequence[str], differences: np.ndarray, p_values: np.ndarray):
+        self.names = names
+        self.differences = differences
+        self.p_values = p_values
+
+    def plot(self, ax: Any = None) -> DropDisplay:
+        """Draw on `ax`, or on a new figure."""
+        ax = self._axes(ax, 7.0, 1.4 + 0.4 * len(self.names))
+        means, spread = self.differences.mean(axis=1), self.differences.std(axis=1)
+        ax.barh(range(len(self.names)), means, xerr=spread, color=PALETTE[0], ecolor=PALETTE[6])
+        labels = [f"{shorten(name)}  (p = {p:.2g})" for name, p in zip(self.names, self.p_values, strict=True)]
+        ax.set_yticks(range(len(self.names)), labels)
+        ax.axvline(0.0, color=PALETTE[7], linewidth=0.8)
+        ax.invert_yaxis()
+        ax.set_xlabel("what the score loses")
+        ax.set_title("Without one")
+        return self

@@ -1,0 +1,1 @@
+"""What surrounds a fit: callbacks while it runs, and what a run with a name leaves."""

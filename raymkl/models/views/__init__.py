@@ -1,0 +1,1 @@
+"""What estimators do with views: transformers of single ones."""
