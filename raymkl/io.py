@@ -6,7 +6,9 @@ Arrow tensor or NumPy-header-free form described by the JSON text in the schema'
     {"format": 1, "class": ..., "params": {...}, "attributes": {...}}
 
 Arrays stand there as {"array": name, "dtype": ..., "shape": [...]}, sparse matrices as {"csr": [data, indices, indptr], "shape": ...},
-kernels as {"kernel": class name, "params": {...}}, norms likewise as {"norm": ...}. The parts of a model's `Expansion` stand among the
+kernels as {"kernel": class name, "params": {...}}, norms likewise as {"norm": ...}, splitters of `cv` as
+{"splitter": ...}, what folds have left (`FoldModels` with an `Expansion`, `Calibration`) as {"part": class name,
+"fields": {...}}. The parts of a model's `Expansion` stand among the
 attributes, under names of their own (`PARTS`); of the training rows only support vectors are in the file. Models with a
 `Custom` kernel hold a function, which is code, and are not saved.
 
@@ -39,6 +41,9 @@ from .kernels import base, formulas, strings
 from .kernels.normalize import TailSum
 from .kernels.pairs.families import NO_GATE
 from .models.expansion import Expansion
+from .models.probability.calibration import Calibration
+from .models.probability.conformal import FoldModels
+from .models.probability.splits import SPLITTERS, settings_of, storable
 from .models.table_model import Preparation, TableModel
 
 FORMAT = 2
@@ -86,6 +91,8 @@ KERNELS = {
     )
 }
 
+# What models hold besides arrays, kernels and norms.
+HELD = {cls.__name__: cls for cls in (Expansion, Calibration, FoldModels)}
 NORMS = {cls.__name__: cls for cls in (norms.LpNorm, norms.GroupedNorm, norms.QuadraticNorm, norms.ElasticNetNorm)}
 
 
@@ -135,6 +142,10 @@ class _Writer(Packer):
             if NORMS.get(type(value).__name__) is not type(value) or not is_dataclass(value):
                 raise TypeError(f"a model with the norm {value!r} cannot be saved: it is none of raymkl.norms; use pickle or joblib")
             return {"norm": type(value).__name__, "params": {field.name: self(getattr(value, field.name)) for field in fields(value)}}
+        if HELD.get(type(value).__name__) is type(value):
+            return {"part": type(value).__name__, "fields": {field.name: self(getattr(value, field.name)) for field in fields(value)}}
+        if SPLITTERS.get(type(value).__name__) is type(value):
+            return {"splitter": type(value).__name__, "params": {name: self(v) for name, v in settings_of(value).items()}}
         if isinstance(value, TailSum):
             return {"tail_sum": value.zeta}
         if isinstance(value, RayParams):
@@ -173,6 +184,11 @@ class _Reader(Unpacker):
             return KERNELS[entry["kernel"]](**{k: self(v) for k, v in entry["params"].items()})
         if "norm" in entry:
             return NORMS[entry["norm"]](**{k: self(v) for k, v in entry["params"].items()})
+        if "part" in entry:
+            found = {k: self(v) for k, v in entry["fields"].items()}
+            return _expansion(found) if entry["part"] == "Expansion" else HELD[entry["part"]](**found)
+        if "splitter" in entry:
+            return SPLITTERS[entry["splitter"]](**{k: self(v) for k, v in entry["params"].items()})
         if "tail_sum" in entry:
             return TailSum(entry["tail_sum"])
         if "ray_params" in entry:
@@ -215,7 +231,10 @@ def table_of(model: Any) -> pa.Table:
         if values["_entry_factors"] is None:
             del values["_entry_factors"]  # as before there were such models
     attributes = {name: write(value) for name, value in values.items()}
-    params = {name: write(value) for name, value in model.get_params(deep=False).items()}
+    params = {**model.get_params(deep=False)}
+    if "cv" in params:
+        params["cv"] = storable(params["cv"], getattr(model, "folds_", None))
+    params = {name: write(value) for name, value in params.items()}
     head = {"format": PLAIN_FORMAT, "raymkl": __version__, "class": type(model).__name__, "params": params, "attributes": attributes}
     if preparation is not None:
         head.update(format=FORMAT, preparation={name: write(value) for name, value in vars(preparation).items()})
@@ -225,15 +244,33 @@ def table_of(model: Any) -> pa.Table:
 
 
 def load(path: Any) -> Any:
-    """Read a model written by `save` (a `TableModel` when it was trained from a table).
+    """Read a model written by `save`.
 
-    The file may come from anybody: it is data, nothing in it is run, and it takes no more memory than it has bytes, twice over.
-    Raises ValueError when it is not a model file, is damaged, or is of a later format.
+    The file may come from anybody: it is data, nothing in it is run, and it takes no more memory than it has
+    bytes, twice over. ValueError when it is not a model file, is damaged, or is of a later format.
+
+    Parameters
+    ----------
+    path : str or path
+        A model file.
+
+    Returns
+    -------
+    model : estimator or TableModel
+        The fitted estimator; a `TableModel`, which takes raw tables, when it was trained from a table by the
+        command line.
 
     Examples
     --------
+    >>> import tempfile
+    >>> import numpy as np
     >>> import raymkl
-    >>> model = raymkl.load("model.raymkl")  # doctest: +SKIP
+    >>> X, y = np.arange(8.0).reshape(-1, 1), [0, 0, 0, 0, 1, 1, 1, 1]
+    >>> clf = raymkl.MKLClassifier(kernels=raymkl.kernels.rbf([0.1]), engine="local").fit(X, y)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     clf.save(f"{folder}/model.raymkl")
+    ...     print(raymkl.load(f"{folder}/model.raymkl").predict([[0.0], [7.0]]))
+    [0 1]
     """
     try:
         with pa.memory_map(str(path)) as source:
@@ -350,6 +387,18 @@ def _check_fitted(model: Any) -> None:
         raise ValueError("the parts of the model do not fit together: intercept_")
     if hasattr(model, "classes_") and np.shape(model.classes_) != (2 if heads == 1 else heads,):
         raise ValueError("the parts of the model do not fit together: classes_")
+    for name, kind in (("calibration_", Calibration), ("fold_models_", FoldModels)):
+        part = getattr(model, name, None)
+        if part is not None and not isinstance(part, kind):
+            raise ValueError(f"the parts of the model do not fit together: {name}")
+        if part is not None:
+            part.check(heads)
+    if hasattr(model, "fold_models_"):
+        beside = model.fold_models_.expansion
+        if {*beside.kernels} - {*model.expansion_.kernels} and getattr(model, "kernels", None) is not None:
+            raise ValueError("the parts of the model do not fit together: kernels of fold_models_")
+        if beside.support_rows.keys() != model.expansion_.support_rows.keys():
+            raise ValueError("the parts of the model do not fit together: views of fold_models_")
 
 
 def _check_array(name: str, array: Any, dimensions: int, kinds: str) -> None:

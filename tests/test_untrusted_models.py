@@ -32,11 +32,17 @@ MODELS = {
         {"a": X_TEST},
     ),
     "localized": lambda: (LocalizedMKLClassifier(kernels=rbf([0.1, 1.0]), engine="local").fit(X, Y), X_TEST),
+    "folds": lambda: (
+        MKLClassifier(kernels=rbf([0.1, 1.0]), probability="isotonic", conformal=True, cv=2, engine="local").fit(X, THREE),
+        X_TEST,
+    ),
     "strings": lambda: (MKLRegressor(kernels=[Spectrum(2), Spectrum(3)], engine="local").fit(DNA, Y.astype(float)), DNA[:10]),
 }
 
 
 def outputs(model, rows):
+    if hasattr(model, "predict_set"):
+        return np.hstack([model.decision_function(rows), model.predict_proba(rows), model.predict_set(rows)])
     return model.decision_function(rows) if hasattr(model, "decision_function") else model.predict(rows)
 
 

@@ -24,6 +24,8 @@ class Head:
     solver : "chunking" or "wrapper". theta_step : "auto", "analytic" or "cutting_plane". tol : relative duality gap to reach.
     normalize : kind of normalisation whose constants are learned from the unmasked rows of this head.
     start : dual variables (n,) and weights (E,) to begin with, or None. normalisation : (E,) factors that are known already.
+    after : place, in the list that this head comes in, of a head of much the same problem, whose first result it
+    waits for and begins from; a fold comes after the problem of all rows.
     ceiling : give up as soon as the dual objective, and so the optimum, is above this.
     path : factors of the bounds, solved one after the other from where the last one ended (a path over C; ascending is best).
     stage : where on the path to begin.
@@ -47,6 +49,7 @@ class Head:
     max_rounds: int = 10_000
     start: tuple[np.ndarray, np.ndarray] | None = None
     normalisation: np.ndarray | None = None
+    after: int | None = None
     ceiling: float = np.inf
     path: tuple[float, ...] = (1.0,)
     stage: int = 0
@@ -61,6 +64,19 @@ class Head:
 def together(heads: list[Head]) -> int:
     """Heads that must be trained at the same time, because they share their weights."""
     return max(Counter(head.group for head in heads if head.group is not None).values(), default=1)
+
+
+def put_beside(heads: list[Head], more: list[Head]) -> slice:
+    """Put the heads of another model beside those of a list; returns their places.
+
+    The groups that they share weights in, and the heads that they come after, become those of the list.
+    """
+    first, groups = len(heads), 1 + max((head.group for head in heads if head.group is not None), default=-1)
+    for head in more:
+        head.group = None if head.group is None else groups + head.group
+        head.after = None if head.after is None else first + head.after
+    heads += more
+    return slice(first, len(heads))
 
 
 @dataclass

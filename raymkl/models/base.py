@@ -33,6 +33,7 @@ from .diagonals import largest_diagonal, spherical_gates
 from .expansion import Expansion
 from .missing.gating import Gating, clustered, gates_of_new, gating_of
 from .missing.presence import Presence, RowsOfViews, check_choice, presence_of, refuse
+from .probability.held_out import FoldsBeside
 from .runs.callbacks import WithCallbacks, run_of, stop_was_asked
 from .tails import check_prices, set_prices, set_tails
 
@@ -62,7 +63,8 @@ class BaseMKL(WithCallbacks):
     `class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator)`.
 
     A fitted estimator holds one `Expansion`, the attribute `expansion_`, from which predictions are made; files, diagnostics and reports
-    read it and public attributes alone. Searches describe their heads by `_check_params`, `_read`, `_describe`, `_head_params` and `_fold`.
+    read it and public attributes alone. Searches describe their heads by `_check_params`, `_read`, `_describe`, `_head_params` and
+    `_fold_to_score`.
     """
 
     # Whether a search may state folds as heads over one set of blocks, by `_fold`; not so where more than weights is learned from rows.
@@ -212,7 +214,9 @@ class BaseMKL(WithCallbacks):
         if len(set(lengths.values())) > 1:
             raise ValueError(f"the views of X have different numbers of rows: {lengths}")
         if reset:
-            self._training_columns = reading.matrix_columns_of(X)
+            vars(self).pop("_training_columns", None)
+            if columns := reading.matrix_columns_of(X):
+                self._training_columns = columns
             self._warn_if_unscaled(rows, kernels)
         return X, *self._with_presence(X, rows, kernels, reset)
 
@@ -324,7 +328,7 @@ class BaseMKL(WithCallbacks):
 
     def _entries(self, rows: dict, kernels: list[Kernel], heads: list[Head]) -> tuple[list[Kernel], Gating]:
         """The kernel of every entry, and the gates: a round over the kernels, or with missing="pattern" one for each cluster."""
-        presence = presence_of(rows)
+        presence = presence_of(rows) if getattr(self, "missing", "error") != "error" else None
         gating = gating_of(kernels, rows, presence, self.normalize == "spherical", getattr(self, "missing", None) == "scaled")
         if not self._by_pattern:
             return kernels, gating
@@ -342,8 +346,9 @@ class BaseMKL(WithCallbacks):
         """
         vars(self).pop("tail_sums_", None)
         presence = presence_of(rows)
-        for mask in {head.bounds.tobytes(): head.bounds > 0 for head in heads}.values() if presence is not None else ():
-            presence.check(mask)
+        if presence is not None and not presence.complete:
+            for mask in {head.bounds.tobytes(): head.bounds > 0 for head in heads}.values():
+                presence.check(mask)
         known = {} if known is None else known
         where = self.engine, self.ray_params
         set_prices(heads, kernels, rows, *self._prices, self.p, *where, known)
@@ -365,12 +370,20 @@ class BaseMKL(WithCallbacks):
         """Weights (M,) to begin with; those of kernels with prices are in no ball."""
         return np.maximum(theta, 0.0) if self._prices[0] else self._norm_of(len(theta)).project(theta)
 
-    def _train(self, rows: dict, kernels: list[Kernel], heads: list[Head]) -> None:
-        """Hand the problem to the engine and keep what it learned."""
-        problem, working, gate_of_entry = self._describe(rows, kernels, heads)
-        trained = run_of(self, working, problem, heads, Progress() if self.verbose else None)
+    def _train(self, rows: dict, kernels: list[Kernel], heads: list[Head], folds: FoldsBeside | None = None) -> None:
+        """Hand the problem to the engine and keep what it learned.
+
+        folds : whose heads are trained beside these, and that take their results.
+        """
+        every = heads if folds is None else [*heads, *folds.heads]
+        problem, working, gate_of_entry = self._describe(rows, kernels, every)
+        trained = run_of(self, working, problem, every, Progress() if self.verbose else None)
         self._keep_run(trained)
         results = [stages[-1] for stages in trained.results]
+        if folds is not None:
+            results, folds.results = results[: len(heads)], results[len(heads) :]
+            folds.rows, folds.gates, folds.gate_of_entry = rows, problem.gates, gate_of_entry
+            self.history_ = [row for row in self.history_ if row["head"] < len(heads)]
         self._keep(results)
         if self._by_pattern:
             self.kernel_weights_ = self.kernel_weights_.reshape(*self.kernel_weights_.shape[:-1], -1, len(kernels))
@@ -439,6 +452,10 @@ class BaseMKL(WithCallbacks):
                 ConvergenceWarning,
                 stacklevel=5,
             )
+
+    def _fold_to_score(self, y: np.ndarray, sample_weight: np.ndarray | None, train: np.ndarray) -> tuple[list[Head], Any]:
+        """Heads of one fold of a search, and what turns their decision values into an estimator to score."""
+        return self._fold(y, sample_weight, train)
 
     # -- prediction ---------------------------------------------------------------------------------------------------
 

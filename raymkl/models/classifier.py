@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, log_expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import compute_class_weight
 from sklearn.utils.metaestimators import available_if
@@ -17,13 +16,31 @@ from ..optim.losses import CLASSIFICATION, REGRESSION, JointHinge
 from ..optim.norms import Norm
 from .base import BaseMKL, check_loss
 from .dataset_answers import datasets_too
+from .probability.calibration import Calibration
+from .probability.conformal import check_coverage, sets, strangeness
+from .probability.held_out import FoldsBeside, decision_of_folds, folds_beside, keep_folds, known_weights
+from .probability.splits import check_folds_params, partition_of
+from .probability.to_score import CalibratedHeldOut, HeldOutClassifier, probabilities_of
 from .runs.callbacks import a_run
 
 MULTI_CLASS = ("ovr", "joint")
 
 
+# What a probability of zero is taken for where its logarithm is asked for.
+LEAST_PROBABILITY = 1e-300
+
+
+def _is_calibrated(model: MKLClassifier) -> bool:
+    """Whether probabilities are fitted to held-out decision values; localized models are not."""
+    return getattr(model, "probability", None) is not None
+
+
 def _has_probabilities(model: MKLClassifier) -> bool:
-    return isinstance(model.loss, str) and model.loss == "logistic"
+    return _is_calibrated(model) or (isinstance(model.loss, str) and model.loss == "logistic")
+
+
+def _has_sets(model: MKLClassifier) -> bool:
+    return bool(getattr(model, "conformal", False))
 
 
 class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
@@ -98,6 +115,14 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         to begin with): the same, and one more kernel, the last, by which it is learned what it means that a view is absent. "scaled":
         zero, and what is there counts sqrt(V / V_x) times, for V_x of V views. "pattern": weights for all rows as in zero, and others on
         top for each pattern of presence. "error": such rows are an error. See docs/missing.md.
+    probability : {None, "sigmoid", "isotonic"}
+        Calibrated probabilities (`predict_proba`): curves fitted to the decision values of rows held out, one per class,
+        as `CalibratedClassifierCV(ensemble=False)` does. The folds are heads beside the fit, which stays what it is.
+    cv : int, splitter, or list of (train, test)
+        Folds of `probability` and `conformal`, which must be a partition of the rows; an int is that of a
+        `StratifiedKFold`.
+    conformal : bool
+        Keep the models of the folds for prediction sets (`predict_set`).
 
     Attributes
     ----------
@@ -116,6 +141,11 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     patterns_ : (R, V) bool, patterns of presence among the training rows, with missing="pattern".
     kernels_ : the kernels that were learned over. engine_used_ : "local" or "ray".
     expansion_ : `raymkl.models.expansion.Expansion`, the sum over support vectors that predictions are made of.
+    held_out_decision_ : (n,) or (n, n_classes) decision values of the training rows, each by the fold that holds it out;
+        with `probability` or `conformal`, as the next ones.
+    folds_ : (n,) the fold that holds each row out. fold_gaps_ : (n_folds,), or (n_folds, n_classes) where
+        `duality_gap_` has one per class, relative duality gaps.
+    calibration_ : curves from decision values to probabilities, with `probability`. fold_models_ : with `conformal`.
 
     Examples
     --------
@@ -157,6 +187,9 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         beta: float = 0.0,
         kernel_costs: Any = None,
         missing: str = "error",
+        probability: str | None = None,
+        cv: Any = 5,
+        conformal: bool = False,
     ):
         self.kernels = kernels
         self.C = C
@@ -181,9 +214,14 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         self.beta = beta
         self.kernel_costs = kernel_costs
         self.missing = missing
+        self.probability = probability
+        self.cv = cv
+        self.conformal = conformal
 
     def _check_params(self) -> None:
         super()._check_params()
+        if hasattr(self, "probability"):
+            check_folds_params(self.conformal, self.cv, self.probability)
         check_loss(self.loss, CLASSIFICATION, "a classifier", REGRESSION)
         if not (isinstance(self.multi_class, str) and self.multi_class in MULTI_CLASS):
             raise ValueError(f"multi_class must be one of {', '.join(map(repr, MULTI_CLASS))}; got {self.multi_class!r}")
@@ -210,7 +248,17 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         if len(starts) == len(heads):
             for head, start in zip(heads, starts, strict=True):
                 head.start = start
-        self._train(rows, kernels, heads)
+        folds = folds_beside(self, X, y, sample_weight, classifier=True)
+        if folds is None:
+            self._train(rows, kernels, heads)
+            return self
+        self._train(rows, kernels, heads, folds)
+        keep_folds(self, folds)
+        if self.probability is not None:
+            self.calibration_ = Calibration.fit(self.probability, self.held_out_decision_, y, self.classes_, known_weights(sample_weight))
+        if self.conformal:
+            own = np.arange(n), np.searchsorted(self.classes_, y)
+            self.fold_models_ = folds.kept(kernels, lambda values: strangeness(values)[own])
         return self
 
     def _heads(self, y: np.ndarray, classes: np.ndarray, bounds: np.ndarray) -> list[Head]:
@@ -244,7 +292,7 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     _can_fold = True
     _head_params = frozenset(
         {"C", "p", "norm", "loss", "solver", "theta_step", "tol", "class_weight", "shared_weights", "multi_class", "max_iter"}
-        | {"beta", "kernel_costs"}
+        | {"beta", "kernel_costs", "probability", "cv", "conformal"}
     )
 
     def _fold(self, y: np.ndarray, sample_weight: np.ndarray | None, train: np.ndarray) -> tuple[list[Head], Any]:
@@ -253,6 +301,17 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         bounds = np.zeros(len(y))
         bounds[train] = self._row_weights(None if sample_weight is None else sample_weight[train], y[train], len(train))
         return self._heads(y, classes, bounds), HeldOutClassifier(classes, probabilities=self.loss == "logistic")
+
+    def _fold_to_score(self, y: np.ndarray, sample_weight: np.ndarray | None, train: np.ndarray) -> tuple[list[Head], Any]:
+        """The same with the heads of folds within these rows, where probabilities are calibrated by them."""
+        heads, held_out = self._fold(y, sample_weight, train)
+        method = getattr(self, "probability", None)
+        if method is None:
+            return heads, held_out
+        weights = None if sample_weight is None else sample_weight[train]
+        within = partition_of(self.cv, y[train], classifier=True)
+        folds = FoldsBeside.of(self, y, sample_weight, [(train[a], train[b]) for a, b in within], (1.0,))
+        return [*heads, *folds.heads], CalibratedHeldOut(held_out.classes_, method, within, y[train], weights)
 
     def _check_labels(self, y: Any, n: int) -> np.ndarray:
         y = column_or_1d(y, warn=True)
@@ -313,62 +372,53 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     @available_if(_has_probabilities)
     @datasets_too
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities (n, n_classes) of the classes, in the order of `classes_`; with loss="logistic" alone.
+        """Probabilities (n, n_classes), in the order of `classes_`; with `probability`, or loss="logistic".
 
-        For two classes their log odds are the decision values. For more, those of one class against the rest, divided by their sum.
+        With `probability` they are calibrated: curves that were fitted to decision values of rows held out, one per
+        class, divided by their sum. The most likely class may then be another one than that of `predict`, in a rare
+        row. Else, for two classes, their log odds are the decision values; for more, those of one class against the
+        rest, divided by their sum.
         """
-        return probabilities_of(self.decision_function(X))
+        if not _is_calibrated(self):
+            return probabilities_of(self.decision_function(X))
+        check_is_fitted(self, "calibration_")
+        return self.calibration_.probabilities(self.decision_function(X))
 
     @available_if(_has_probabilities)
     def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Logarithms (n, n_classes) of the probabilities."""
-        with np.errstate(divide="ignore"):
-            return np.log(self.predict_proba(X))
+        """Logarithms (n, n_classes) of the probabilities; those of zero are that of 1e-300."""
+        return np.log(np.maximum(self.predict_proba(X), LEAST_PROBABILITY))
 
+    @available_if(_has_sets)
+    @datasets_too
+    def predict_set(self, X: Any, coverage: float = 0.9) -> np.ndarray:
+        """Classes that fit each row; with conformal=True.
 
-def probabilities_of(values: np.ndarray) -> np.ndarray:
-    """(n, n_classes) from decision values (n,) of two classes, or (n, n_classes) of one-vs-rest, that are log odds."""
-    if values.ndim == 1:
-        return np.stack([expit(-values), expit(values)], axis=1)
-    # Where all are far below 0, their sum is nothing and their ratios are those of exp(values).
-    logs = log_expit(values)
-    shares = np.exp(logs - logs.max(axis=1, keepdims=True))
-    return shares / shares.sum(axis=1, keepdims=True)
+        With strangeness max_{l != k} f_l - f_k (f and -f for two classes) and training row i held out by fold(i),
+        class k is in the set of x where
 
+            (1 + #{i : strangeness_fold(i)(x, k) <= strangeness_fold(i)(x_i, y_i)}) / (n + 1) > 1 - coverage
 
-class HeldOutClassifier(ClassifierMixin, BaseEstimator):
-    """Decision values of one set of rows in the clothes of a fitted classifier, for scikit-learn's scorers.
+        Over many new rows like the training rows, about this part of the sets hold the right class; that is no
+        promise about one row.
 
-    classes_ : labels. values : (n,) or (n, n_classes) decision values of the rows that `predict` and `decision_function` are asked for.
-    probabilities : whether the values are log odds.
-    """
+        Parameters
+        ----------
+        X : n examples, in any container that `predict` takes.
+        coverage : float in (0, 1)
 
-    def __init__(self, classes: Any = None, values: Any = None, probabilities: bool = False):
-        self.classes = classes
-        self.values = values
-        self.probabilities = probabilities
-        self.classes_ = classes
+        Returns
+        -------
+        sets : (n, n_classes) bool, in the order of `classes_`. A row without any class says that none fits.
 
-    def with_values(self, parts: list[np.ndarray]) -> HeldOutClassifier:
-        """A copy that answers with the decision values of all heads."""
-        return HeldOutClassifier(self.classes, parts[0] if len(parts) == 1 else np.stack(parts, axis=1), self.probabilities)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return self.values is not None
-
-    def fit(self, X: Any, y: Any) -> HeldOutClassifier:
-        """Nothing to learn."""
-        return self
-
-    def decision_function(self, X: Any) -> np.ndarray:
-        """The stored values; X must be the rows they belong to."""
-        return self.values
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Labels (n,)."""
-        return self.classes[(self.values > 0).astype(int) if self.values.ndim == 1 else self.values.argmax(axis=1)]
-
-    @available_if(lambda self: self.probabilities)
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities (n, n_classes)."""
-        return probabilities_of(self.values)
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from raymkl import MKLClassifier, kernels
+        >>> X, y = load_iris(return_X_y=True)
+        >>> clf = MKLClassifier(kernels=kernels.rbf([0.1, 1.0]), conformal=True, engine="local").fit(X, y)
+        >>> clf.predict_set(X, coverage=0.95).shape
+        (150, 3)
+        """
+        coverage = check_coverage(coverage)
+        return sets(decision_of_folds(self, X), self.fold_models_, coverage)

@@ -113,13 +113,13 @@ class Expansion:
     def cleared(self, key: Any, stack: Any) -> Any:
         """Ready-made matrices (n, n_train or S, M) that new examples bring, without the columns of rows that lack the view.
 
-        What stands there is not read: where there are such columns, the result has those of `support` alone, and zeros in theirs.
+        What stands there is not read: where some training rows lack it, the result has the columns of `support` alone, and zeros in
+        those of such rows.
         """
-        first = next((m for m, kernel in enumerate(self.kernels) if key in kernel.views), 0)
-        outside = np.broadcast_to(np.equal(self._support_gate(self.gate_of_entry[first]), 0.0), len(self.support))
-        if not outside.any():
+        gate = next((self.gate_of_entry[m] for m, kernel in enumerate(self.kernels) if key in kernel.views), NO_GATE)
+        if gate == NO_GATE:
             return stack
-        stack = np.asarray(stack)
+        stack, outside = np.asarray(stack), self.support_gates[:, gate] == 0
         if stack.ndim not in (2, 3) or stack.shape[1] not in (self.n_train, len(self.support)):
             return stack  # an error that others explain
         stack = stack[:, self.support] if stack.shape[1] == self.n_train else stack.copy()

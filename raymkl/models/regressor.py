@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d
 
 from ..engine import Head, RayParams
@@ -15,6 +16,9 @@ from ..optim.losses import CLASSIFICATION, REGRESSION, Loss
 from ..optim.norms import Norm
 from .base import BaseMKL, _number, check_loss
 from .dataset_answers import datasets_too
+from .probability.conformal import check_coverage, intervals
+from .probability.held_out import decision_of_folds, folds_beside, keep_folds
+from .probability.splits import check_folds_params
 from .runs.callbacks import a_run
 
 
@@ -44,6 +48,10 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
         Of the Huber loss: errors beyond it count linearly; in the units of y.
     quantile : float in (0, 1)
         Of the quantile loss: the part of the examples that f is to lie above.
+    conformal : bool
+        Keep the models of folds, which are heads beside the fit, for intervals (`predict_interval`).
+    cv : int, splitter, or list of (train, test)
+        Folds of `conformal`, which must be a partition of the rows; an int is that of a `KFold`.
 
     Attributes
     ----------
@@ -51,6 +59,8 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
     dual_coef_ : (1, n_support) signed dual variables. intercept_ : (1,).
     duality_gap_, primal_objective_, dual_objective_ : float. n_iter_, converged_, history_, kernels_, n_features_in_,
         engine_used_, view_names_, present_, patterns_, expansion_ : as for `MKLClassifier`.
+    held_out_decision_ : (n,) predictions of the training rows, each by the fold that holds it out; with `conformal`, as
+        folds_, fold_gaps_ and fold_models_, which are as for `MKLClassifier`.
 
     Examples
     --------
@@ -88,6 +98,8 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
         beta: float = 0.0,
         kernel_costs: Any = None,
         missing: str = "error",
+        conformal: bool = False,
+        cv: Any = 5,
     ):
         self.kernels = kernels
         self.C = C
@@ -112,9 +124,13 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
         self.beta = beta
         self.kernel_costs = kernel_costs
         self.missing = missing
+        self.conformal = conformal
+        self.cv = cv
 
     def _check_params(self) -> None:
         super()._check_params()
+        if hasattr(self, "conformal"):
+            check_folds_params(self.conformal, self.cv)
         check_loss(self.loss, REGRESSION, "a regressor", CLASSIFICATION)
         _number("epsilon", self.epsilon, 0.0)
         _number("delta", self.delta, 0.0, strict=True)
@@ -147,8 +163,15 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
         shift = _center(y, weights)
         head = self._head(y - shift, self.C * weights)
         head.start = start
-        self._train(rows, kernels, [head])
+        folds = folds_beside(self, X, y, sample_weight, classifier=False)
+        if folds is None:
+            self._train(rows, kernels, [head])
+        else:
+            self._train(rows, kernels, [head], folds)
         self.intercept_ = self.intercept_ + shift
+        if folds is not None:
+            keep_folds(self, folds)
+            self.fold_models_ = folds.kept(kernels, lambda values: np.abs(y - values[:, 0]))
         return self
 
     def _head(self, y: np.ndarray, bounds: np.ndarray) -> Head:
@@ -167,6 +190,7 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
     _can_fold = True
     _head_params = frozenset(
         {"C", "p", "norm", "loss", "epsilon", "delta", "quantile", "solver", "theta_step", "tol", "max_iter", "beta", "kernel_costs"}
+        | {"conformal", "cv"}
     )
 
     def _fold(self, y: np.ndarray, sample_weight: np.ndarray | None, train: np.ndarray) -> tuple[list[Head], Any]:
@@ -196,6 +220,38 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
         """f(x), (n,)."""
         check_is_fitted(self, "dual_coef_")
         return self._decision(X)[:, 0]
+
+    @available_if(lambda self: bool(getattr(self, "conformal", False)))
+    @datasets_too
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
+        """Intervals for y of each row; with conformal=True.
+
+        With training row i held out by fold(i) and r_i = y_i - f_fold(i)(x_i), from the
+        floor((1 - coverage)(n + 1))-th smallest of f_fold(i)(x) - |r_i| to the ceil(coverage (n + 1))-th smallest of
+        f_fold(i)(x) + |r_i| (CV+). Over many new rows like the training rows, about this part of the intervals hold
+        y; that is no promise about one row.
+
+        Parameters
+        ----------
+        X : n examples, in any container that `predict` takes.
+        coverage : float in (0, 1)
+
+        Returns
+        -------
+        intervals : (n, 2) lower and upper ends, infinite where there are too few training rows to say.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from raymkl import MKLRegressor, kernels
+        >>> X = np.random.default_rng(0).uniform(-3, 3, size=(200, 1))
+        >>> model = MKLRegressor(kernels=kernels.rbf([0.1, 1.0]), C=10.0, conformal=True, engine="local").fit(X, np.sin(X[:, 0]))
+        >>> low, high = model.predict_interval(X, coverage=0.8).T
+        >>> bool((low < high).all())
+        True
+        """
+        coverage = check_coverage(coverage)
+        return intervals(decision_of_folds(self, X), self.fold_models_, coverage)
 
 
 def _center(y: np.ndarray, weights: np.ndarray) -> float:

@@ -22,6 +22,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ..data.views import n_rows
 from ..engine.plan import HEAD_BLOCK_BYTES
+from ..engine.problem import put_beside
 from ..engine.progress import Progress
 from ..engine.run import choose_engine, train
 from ..engine.session import Session, SessionRows
@@ -45,7 +46,7 @@ class Case:
     y : (n,) targets of all rows. train, watch : numbers of the rows to learn from, and of those whose
     decision values are wanted (None: of none). setting : of the head's parameters, without C. path : values
     of C. entries : (M,) bool of the kernels to learn over, or None for all. mark : what the caller knows it
-    by.
+    by. calibrated : whether an estimator with `probability` is to have its probabilities, by folds within.
     """
 
     y: np.ndarray
@@ -55,6 +56,7 @@ class Case:
     setting: dict = field(default_factory=dict)
     entries: np.ndarray | None = None
     mark: Any = None
+    calibrated: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,17 +117,31 @@ class SharedRows:
     def heads(self, case: Case) -> tuple[list, Any]:
         """Heads of a case, and the maker of what is to be scored."""
         estimator = self.with_setting(case.setting)
-        heads, held_out = estimator._fold(case.y, self.sample_weight, case.train)
+        make = estimator._fold_to_score if case.calibrated else estimator._fold
+        heads, held_out = make(case.y, self.sample_weight, case.train)
         for head in heads:
             head.path, head.entries = case.path, case.entries
-            head.watch = None if case.watch is None else np.asarray(case.watch, np.int64)
+            if head.watch is None and case.watch is not None:  # else it belongs to a fold within this case
+                head.watch = np.asarray(case.watch, np.int64)
         estimator._set_constants(self.rows, self.kernels, heads, self.tails)
         return heads, held_out
 
     def problem(self, heads: list) -> tuple[Any, dict]:
         """The engine's problem, and its rows."""
         problem, working, _ = self.estimator._describe(self.rows, self.kernels, heads, constants=False)
+        for head in heads:
+            if head.entries is not None and len(head.entries) != problem.n_entries:
+                head.entries = self._over_entries(head.entries, problem.n_entries)
         return problem, working
+
+    def _over_entries(self, members: np.ndarray, n_entries: int) -> np.ndarray:
+        """A part (M,) of the bank over the entries (E,) of a model with several per kernel, or with kernels of its own.
+
+        Those of missing="pattern" come once per cluster; the kernel of absence (missing="neutral") stays.
+        """
+        if getattr(self.estimator, "missing", None) == "pattern":
+            return np.tile(members, n_entries // len(members))
+        return np.concatenate([members, np.ones(n_entries - len(members), bool)])
 
     @property
     def most_heads(self) -> int:
@@ -149,10 +165,7 @@ def solved(shared: SharedRows, cases: Iterable[Case], count: int, each: int, nam
         batch, heads, parties = list(islice(cases, size)), [], []
         for case in batch:
             more, held_out = shared.heads(case)
-            for head in more:
-                head.group = None if head.group is None else len(parties)
-            parties.append((slice(len(heads), len(heads) + len(more)), held_out))
-            heads += more
+            parties.append((put_beside(heads, more), held_out))
         problem, rows = shared.problem(heads)
         params = checkpoints.part_of(estimator.ray_params, f"{name}-{number}")
         trained = train(rows, problem, heads, estimator.engine, params, Progress() if estimator.verbose else None, True)

@@ -9,36 +9,13 @@ import inspect
 from typing import Any
 
 import numpy as np
-from sklearn.model_selection import check_cv
 
-from ..data.views import n_rows, subset
+from ..data.views import subset
 from ..models.base import BaseMKL
+from ..models.probability.splits import are_masks as are_masks
+from ..models.probability.splits import splits_of as splits_of
 from .cases import Case, SharedRows
 from .checkpoints import redirected
-
-
-def splits_of(cv: Any, X: Any, y: Any, groups: Any, classifier: bool) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(train, test) row numbers of every fold; cv as in scikit-learn, its parts may be masks."""
-    index = np.arange(n_rows(X))
-    # Splitters count the rows of X, which they can do with everything that has a shape.
-    parts = check_cv(cv, y, classifier=classifier).split(X if hasattr(X, "shape") else index, y, groups)
-    splits = [(index[_as_index(train)], index[_as_index(test)]) for train, test in parts]
-    if not splits:
-        raise ValueError("cv gave no splits; at least one is needed")
-    for fold, (train, test) in enumerate(splits):
-        if len(train) == 0 or len(test) == 0:
-            raise ValueError(f"fold {fold} of cv has {len(train)} training and {len(test)} test rows; both must be there")
-    return splits
-
-
-def _as_index(part: Any) -> np.ndarray:
-    part = np.asarray(part)
-    return part if part.dtype.kind in "biu" else part.astype(np.int64)
-
-
-def are_masks(splits: list[tuple[np.ndarray, np.ndarray]]) -> bool:
-    """Whether training rows are sets: a row that is drawn twice counts twice, which a mask cannot say."""
-    return all(len(np.unique(train)) == len(train) for train, _ in splits)
 
 
 class Folds(SharedRows):
@@ -53,7 +30,16 @@ class Folds(SharedRows):
     def fold(self, setting: dict, fold: int, path: tuple[float, ...], watch_all: bool = False) -> tuple[list, Any]:
         """Heads of one fold with a setting (without C) and a path over C, and the maker of what is to be scored."""
         train, test = self.splits[fold]
-        return self.heads(Case(self.y, train, np.arange(len(self.y)) if watch_all else test, path, setting))
+        watch = np.arange(len(self.y)) if watch_all else test
+        return self.heads(Case(self.y, train, watch, path, setting, calibrated=True))
+
+    def values_of(self, values: list[np.ndarray], fold: int, part: str) -> list[np.ndarray]:
+        """Of decision values of heads that watch all rows, those of a fold's test or training rows.
+
+        Those of folds within it stay as they are.
+        """
+        index = self.splits[fold][part == "test"]
+        return [f[index] if len(f) == len(self.y) else f for f in values]
 
     def score(self, scorer: Any, held_out: Any, values: list[np.ndarray], fold: int, part: str = "test") -> Any:
         """Score of decision values (one array per head) of a fold's test or training rows."""

@@ -17,6 +17,7 @@ from sklearn.model_selection import ParameterGrid
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from ..engine.problem import put_beside
 from ..engine.progress import Progress
 from ..engine.run import train
 from ..metrics import scorer as scorer_of
@@ -192,10 +193,7 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
                 except ValueError as error:
                     self._failed(path, [fold], error, scorers, out)
                     continue
-                for head in more:
-                    head.group = None if head.group is None else len(parties)
-                parties.append((path, fold, slice(len(heads), len(heads) + len(more)), held_out))
-                heads += more
+                parties.append((path, fold, put_beside(heads, more), held_out))
         if not heads:
             return
         problem, rows = folds.problem(heads)
@@ -219,9 +217,7 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
     def _score_fold(self, folds: Folds, scorers: dict, held_out: Any, values: list, fold: int, record: dict) -> None:
         started = time.time()
         for part in ("test", "train") if self.return_train_score else ("test",):
-            own = values
-            if self.return_train_score:
-                own = [f[folds.splits[fold][part == "test"]] for f in values]
+            own = folds.values_of(values, fold, part) if self.return_train_score else values
             for name, scorer in scorers.items():
                 record[f"{part}_{name}"] = self._safely(lambda s=scorer, v=own, p=part: folds.score(s, held_out, v, fold, p))
         record["score_time"] = time.time() - started
@@ -342,6 +338,18 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
         """Decision values of the best estimator."""
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_.decision_function(X)
+
+    @_best_has("predict_proba")
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities of the best estimator."""
+        check_is_fitted(self, "best_estimator_")
+        return self.best_estimator_.predict_proba(X)
+
+    @_best_has("predict_log_proba")
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Logarithms of the probabilities of the best estimator."""
+        check_is_fitted(self, "best_estimator_")
+        return self.best_estimator_.predict_log_proba(X)
 
     def score(self, X: Any, y: Any = None) -> float:
         """Score of the best estimator, by the scorer that chose it."""

@@ -65,9 +65,11 @@ class Room:
 
     def add(self, heads: list) -> list[int]:
         """Heads of one model, which share their weights or do not; they join the next round. Returns their numbers."""
+        first = self.groups
         for head in heads:
-            head.group = None if head.group is None else self.groups
-        self.groups += 1
+            if head.group is not None:
+                head.group += first
+                self.groups = max(self.groups, 1 + head.group)
         return self.coordinator.add(heads)
 
     def forget(self, heads: list[int]) -> None:

@@ -56,6 +56,17 @@ def test_contributions_probabilities_and_regression(ray_cluster, dataset):
     )
 
 
+def test_sets_and_intervals(dataset):
+    model = MKLClassifier(kernels=BANK, probability="sigmoid", conformal=True, cv=2, engine="local").fit(TABLE, WORDS)
+    frame = model.predict_set(dataset, coverage=0.7).to_pandas()
+    assert frame.columns.tolist() == ["setosa", "versicolor", "virginica"]
+    np.testing.assert_array_equal(frame.to_numpy(bool), model.predict_set(TABLE, coverage=0.7))
+    regressor = MKLRegressor(kernels=BANK, conformal=True, cv=2, engine="local").fit(TABLE[["u", "v", "w"]], X[:, 3])
+    frame = regressor.predict_interval(dataset, 0.8).to_pandas()
+    assert frame.columns.tolist() == ["low", "high"]
+    np.testing.assert_allclose(frame.to_numpy(float), regressor.predict_interval(TABLE[["u", "v", "w"]], 0.8))
+
+
 def test_scores_of_a_dataset_are_numbers(three, ray_cluster):
     assert three.score(ray_cluster.data.from_pandas(TABLE.assign(label=WORDS)), "label") == three.score(TABLE, WORDS)
 

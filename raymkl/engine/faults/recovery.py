@@ -146,7 +146,7 @@ def restore(journal: Journal, heads: list[Head], state: dict) -> None:
     journal.results = {int(h): [_unpack_result(stage) for stage in stages] for h, stages in state["results"].items()}
     for h, found in state["heads"].items():
         head = heads[int(h)]
-        head.start, head.stage = (np.array(found["a"]), np.array(found["theta"])), int(found["stage"])
+        head.start, head.stage, head.after = (np.array(found["a"]), np.array(found["theta"])), int(found["stage"]), None
         # A run may have been interrupted between keeping the result of a stage and beginning the next one.
         journal.results[int(h)] = journal.results.get(int(h), [])[: head.stage]
 

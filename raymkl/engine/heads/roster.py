@@ -1,10 +1,10 @@
-"""The heads of a run: those at work, those that wait for room, and those that the shards are still to forget."""
+"""The heads of a run: at work, waiting for room or for another head, or still to be forgotten by the shards."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Container
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -67,18 +67,31 @@ class Roster:
         for h, head in zip(numbers, heads, strict=True):
             if h in finished:
                 continue
+            head = head if head.after is None else replace(head, after=numbers[head.after])
             parties.setdefault(("alone", h) if head.group is None else ("group", head.group), []).append((h, head))
         self.waiting.extend(parties.values())
         return numbers
 
-    def call_up(self, room: int) -> list[tuple[int, Head]]:
-        """Heads that need not wait any longer, where `room` of them can work at a time; a party that is alone always can."""
+    def call_up(self, room: int, begun: Container[int] = ()) -> list[tuple[int, Head]]:
+        """Heads that need not wait any longer, where `room` of them can work at a time; a party that is alone always can.
+
+        begun : heads that have a result, which those that come after them wait for. Nobody waits for one that is
+        gone without a result.
+        """
         chosen: list[tuple[int, Head]] = []
-        while self.waiting:
+        parties, later = list(self.waiting), []
+        expected = {*self.at_work, *(h for party in parties for h, _ in party)}
+        for place, party in enumerate(parties):
             there = len(self.at_work) + len(chosen)
-            if there and there + len(self.waiting[0]) > room:
+            if there and there + len(party) > room:
+                later += parties[place:]
                 break
-            chosen += self.waiting.popleft()
+            waits = any(head.after in expected and head.after not in begun for _, head in party)
+            if waits and (there or place + 1 < len(parties)):  # the last one of all would wait for ever
+                later.append(party)
+            else:
+                chosen += party
+        self.waiting = deque(later)
         return chosen
 
     def drop(self, numbers: list[int]) -> list[int]:

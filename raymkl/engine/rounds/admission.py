@@ -1,10 +1,10 @@
-"""How heads that have waited come to work: normalisation, the round-off of their kernels, a first point, a leader for those that share
-weights.
+"""How heads that have waited come to work: normalisation, the round-off of their kernels, a first point (their
+own, or that of the head that they come after), a leader for those that share weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -12,10 +12,24 @@ import numpy as np
 from ..heads.head import HeadSolver
 from ..heads.joint import JointLeader
 from ..heads.leader import Leader
+from ..heads.result import HeadResult
 from ..heads.roster import HeadAtWork
 from ..heads.state import NARROW_PATIENCE, PATIENCE
 from ..problem import Head
 from .shared import Shared
+
+
+def following(shared: Shared, head: Head, results: Mapping[int, list[HeadResult]]) -> Head:
+    """A head with the point that it begins from, if it comes after another one whose first result is there.
+
+    A working set of all rows finds the dual variables at once, and sooner from nothing than from a point that
+    lost some of its rows: then the weights alone are taken over.
+    """
+    found = results.get(head.after) if head.after is not None and head.start is None else None
+    if not found:
+        return head
+    whole = np.count_nonzero(head.bounds) <= shared.plan.working_set
+    return replace(head, start=(np.zeros_like(found[0].a) if whole else found[0].a, found[0].theta))
 
 
 def admit(shared: Shared, chosen: list[tuple[int, Head]], observed: Container[int] = ()) -> dict[int, HeadAtWork]:

@@ -24,6 +24,9 @@ from .string_blocks import sequence_block
 HESSIAN_ROWS = 128
 # The square that several heads share takes at most this much memory; so do the blocks of many heads together.
 SQUARE_BYTES = 256 * 2**20
+# Light statistics are copied out of a square of so many bytes at most: out of a larger one, which no processor's
+# cache holds, that takes longer than to compute them anew.
+LIGHT_SQUARE_BYTES = 16 * 2**20
 # New rows of the square that are computed at a time.
 SQUARE_ROWS = 256
 
@@ -46,6 +49,8 @@ class WorkingBlocks:
         item = sum(self.problem.pair_bytes(s) for s in self.statistics if not isinstance(s, Matrices))
         n = self.problem.n_rows
         plain = not any(statistic.reads_strings for statistic in self.statistics)
+        if all(statistic in self.problem.light for statistic in self.statistics) and n * n * item > LIGHT_SQUARE_BYTES:
+            return
         if n_heads > 1 and self.square is None and self.cached and plain and n * n * item <= SQUARE_BYTES:
             self.square = _Square(n)
 

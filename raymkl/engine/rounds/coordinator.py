@@ -31,7 +31,7 @@ from ..problem import Head, HeadRequest, Problem, together
 from ..programs.program import Program
 from ..resources import usable_cpus
 from ..shard.threads import RowThreads
-from .admission import admit
+from .admission import admit, following
 from .blocks import WorkingBlocks
 from .caches import CachesOfRows
 from .crew import Crew
@@ -174,15 +174,19 @@ class Coordinator:
 
     def _admit(self) -> None:
         """Take waiting heads in as long as there is room."""
-        chosen = self.roster.call_up(self.shared.plan.heads)
+        if not self.roster.waiting:
+            return
+        results = self.journal.results
+        chosen = self.roster.call_up(self.shared.plan.heads, {h for h, stages in results.items() if stages})
         if not chosen:
             return
+        chosen = [(h, following(self.shared, head, results)) for h, head in chosen]
         self.roster.at_work.update(admit(self.shared, chosen, self.peek.wanted))
         for h, _ in chosen:
             self.journal.results.setdefault(h, [])
         if self.winding_up:
             self.wind_up()
-        self.blocks.share(len(self.roster.at_work))
+        self.blocks.share(min(self.roster.n_heads, self.shared.plan.heads))  # also with those that come after these
 
     def _settle(self, ready: dict[int, HeadAtWork]) -> None:
         """Look once more, in full precision, at heads that believe they are done; they are, or go on."""

@@ -21,7 +21,7 @@ import pyarrow as pa
 from ...data.rows import from_block
 from ...kernels.pairs.basis import Basis, StackBasis
 from ...kernels.pairs.families import NO_GATE
-from ...kernels.pairs.statistics import Matrices
+from ...kernels.pairs.statistics import Matrices, Statistic
 from ...optim.working_set import evenly_spaced, violators
 from ..problem import Head, HeadReply, HeadRequest, Problem, RoundReply, RoundRequest
 from ..resources import free_memory, this_node, usable_cpus
@@ -32,6 +32,9 @@ from .own_rows import OwnRows
 from .pair_statistics import PairStatistics
 from .stack_family import ShardStacks
 from .threads import RowThreads
+
+# Rows whose statistics with themselves are computed at a time, in float64.
+DIAGONAL_ROWS = 4096
 
 
 class Shard:
@@ -105,12 +108,22 @@ class Shard:
                 diagonal = self.stacks.diagonal(rows.array)
                 sums[:, family.members] = weights @ diagonal[:, [kernel.index for kernel in family.kernels]]
                 continue
-            t = np.asarray(family.statistic.diagonal(rows), np.float64)
+            t = np.asarray(family.statistic.diagonal(rows) if gated else self._precise_diagonal(f), np.float64)
             if self.own.n and np.all(t == t[0]):  # the distance of a row to itself, for one
                 t, weights = t[:1], weights.sum(axis=1, keepdims=True)
             for position, member in enumerate(family.members):
                 sums[:, member] = weights @ family.values(position, t)
         return sums
+
+    def _precise_diagonal(self, f: int) -> np.ndarray:
+        """(n,) statistics of own rows with themselves, in float64: a constant may be a small difference of large sums of them."""
+        statistic, prepared = self.problem.families[f].statistic, self.pairs.prepared[self.pairs.of_family[f]]
+        narrow = self.problem.dtype_of(statistic) != np.float64 and not statistic.reads_strings
+        if not narrow or type(statistic).diagonal is Statistic.diagonal:
+            return statistic.diagonal(prepared)
+        parts = [np.arange(start, min(start + DIAGONAL_ROWS, self.own.n)) for start in range(0, self.own.n, DIAGONAL_ROWS)]
+        views = list(statistic.views)
+        return np.concatenate([np.zeros(0), *(statistic.diagonal(statistic.prepare(self.own.take(views, part))) for part in parts)])
 
     def take_bases(self, bases: list[Basis], capacity: int, serial: int | None = None, forget: Sequence[int] = ()) -> bool:
         """Take the bases of the families and reserve a cache of `capacity` columns (memory is touched only when used).
@@ -224,15 +237,18 @@ class Shard:
                 continue
             columns = self.pairs.ready(s, features)
             for heads in together.values():
+                # Heads that do not share their blocks meet their own columns alone.
+                used = ids if len(together) == 1 else np.unique(np.concatenate([changes[h][0] for h in heads]))
                 sums: list = []
                 for f in (f for f, place in enumerate(self.pairs.of_family) if place == s):
                     for h in heads:
                         weights, live = self._gated(f, *changes[h])
                         if len(weights):
-                            places = np.searchsorted(ids, changes[h][0][live])
+                            places = np.searchsorted(used, changes[h][0][live])
                             sums.append(self._light_sum(f, self.heads[h], places, weights, (combinations or {}).get(h)))
                 if sums:
-                    add_columns(self, s, columns, ids, self.heads[heads[0]].rows, sums)
+                    some = columns if len(used) == len(ids) else columns.take(np.searchsorted(ids, used))
+                    add_columns(self, s, some, used, self.heads[heads[0]].rows, sums)
 
     def _light_sum(self, f: int, state: HeadRows, places: np.ndarray, weights: np.ndarray, combination: Any) -> LightSum:
         """The sum of a family that some columns (at `places`) are added to."""

@@ -40,8 +40,10 @@ class Gating:
 
 
 def gating_of(kernels: Sequence[Kernel], rows: dict, presence: Presence | None, spherical: bool, scaled: bool) -> Gating:
-    """Gates of training rows by view key, one round over the kernels. presence : None where all rows have all views."""
-    presence = None if presence is None or presence.complete else presence
+    """Gates of training rows by view key, one round over the kernels. presence : None where no row may ever lack a view.
+
+    Else every kernel has a gate, also where all training rows have its views: new rows may lack them.
+    """
     own_lengths = lengths(kernels, rows) if spherical else [None] * len(kernels)
     of_views: dict[tuple, tuple] = {}
     columns: dict[tuple, int] = {}
@@ -65,12 +67,11 @@ def gating_of(kernels: Sequence[Kernel], rows: dict, presence: Presence | None, 
 
 
 def _of_views(views: Sequence[str], presence: Presence | None, scaled: bool) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """(n,) gate of kernels that read these views, None if it is one for all rows, and the rows (n,) that have them, None for all."""
+    """(n,) gate of kernels that read these views, None if it is one whatever the row is, and the rows (n,) that have them, None for all."""
     if presence is None or not views:
         return None, None
     has = presence.has(views)
-    gate = has * (presence.stretch if scaled else 1.0)
-    return None if np.all(gate == 1.0) else gate, None if has.all() else has
+    return has * (presence.stretch if scaled else 1.0), None if has.all() else has
 
 
 def clustered(gating: Gating, membership: np.ndarray) -> Gating:

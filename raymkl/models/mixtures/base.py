@@ -207,11 +207,28 @@ class BaseMixture(WithCallbacks):
             yield rows, density.logs(rows - self.prior_["mean"])
 
     def membership(self, X: Any) -> np.ndarray:
-        """(n, K) shares of rows in the clusters, no labels counted: expected stick weight times Student t, rows sum to one."""
+        """Shares of rows in the clusters, no labels counted: expected stick weight times Student t.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container of numbers, a path or a Dataset
+            Rows.
+
+        Returns
+        -------
+        shares : ndarray of shape (n, K)
+            Rows sum to one.
+        """
         return np.concatenate([shares_of(logs)[0] for _, logs in self._logs(X)])
 
     def save(self, path: Any) -> None:
-        """Write the fitted model to an Arrow file (see `raymkl.load`)."""
+        """Write the fitted model to an Arrow file (see `raymkl.load`).
+
+        Parameters
+        ----------
+        path : str or path
+            File to write.
+        """
         from ...io import save
 
         save(self, path)

@@ -46,6 +46,17 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path, monkeypatch, capfd, ki
     assert resumed.history_[0]["round"] == 1
 
 
+@pytest.mark.parametrize("later", [-1, 2, 4], ids=["before the folds", "their first round", "later"])
+def test_folds_beside_a_fit_go_on_where_they_were(tmp_path, monkeypatch, later):
+    more = {"probability": "sigmoid", "cv": 3}
+    whole = model(**more).fit(X, Y)
+    stopped(monkeypatch, tmp_path, whole.history_[-1]["round"] + later, **more)
+    resumed = model(tmp_path, **more).fit(X, Y)
+    assert resumed.resumed_from_ is not None and files(tmp_path) == []
+    np.testing.assert_allclose(resumed.held_out_decision_, whole.held_out_decision_, atol=1e-3)
+    np.testing.assert_allclose(resumed.predict_proba(X_TEST), whole.predict_proba(X_TEST), atol=1e-3)
+
+
 def test_interrupted_again_and_again(tmp_path, monkeypatch):
     whole = model().fit(X, Y)
     for rounds in (2, 4, 5):

@@ -50,3 +50,30 @@ def test_shards_are_told_once_of_heads_that_were_at_work():
     assert roster.drop([1, 0, 0]) == [0]  # the other one has never worked
     assert roster.n_heads == 0
     assert roster.take_dropped() == [0] and roster.take_dropped() == []
+
+
+def test_heads_wait_for_the_one_that_they_come_after():
+    roster = Roster()
+    roster.add([head_of()])  # so that numbers are not places
+    let_work(roster, 1)
+    first, other, follower = head_of(), head_of(), head_of()
+    follower.after = 0
+    assert roster.add([first, follower, other]) == [1, 2, 3]
+    assert let_work(roster, 9) == [1, 3]  # others need not wait
+    assert [head.after for _, head in roster.waiting[0]] == [1] and follower.after == 0
+    assert roster.call_up(9) == [] and roster.n_heads == 4
+    assert [h for h, _ in roster.call_up(9, begun={1})] == [2]
+
+
+def test_nobody_waits_for_a_head_that_is_gone():
+    roster = Roster()
+    follower = head_of()
+    follower.after = 0
+    roster.add([head_of(), follower])
+    let_work(roster, 9)
+    roster.drop([0])
+    assert let_work(roster, 9) == [1]
+    roster, alone = Roster(), head_of()
+    alone.after = 0
+    roster.add([alone])
+    assert let_work(roster, 9) == [0]  # it would wait for itself
