@@ -30,8 +30,6 @@ BUILT = {"docs/api.rst", "docs/gallery/index.rst"}
 TOPS = ("raymkl", "tests", "examples", "cluster_configs", "docs", ".ci")
 PATH = re.compile(rf"(?<![\w/.-])(?:{'|'.join(map(re.escape, TOPS))})/[\w./-]*\w/?|(?<![\w/.-])(?:{'|'.join(map(re.escape, TOPS))})/(?!\w)")
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
-# Pages about parameters of MKLClassifier that are not there yet: they are run as soon as these are.
-WAITING = {"docs/field_omics.md": "missing"}
 
 
 def fenced(text: str, kind: str) -> list[tuple[int, str]]:
@@ -66,8 +64,6 @@ def cases():
 @pytest.mark.parametrize("name", cases())
 def test_python_blocks_run_and_commands_work(name, request, tmp_path, monkeypatch):
     """In the order of the page and in one namespace; commands come after the blocks above them, which make their files."""
-    if name in WAITING and WAITING[name] not in inspect.signature(raymkl.MKLClassifier).parameters:
-        pytest.skip(f"MKLClassifier has no parameter {WAITING[name]} yet")
     if request.node.get_closest_marker("ray"):
         request.getfixturevalue("ray_cluster")
     monkeypatch.chdir(tmp_path)

@@ -18,7 +18,7 @@ QUICK = {
     "mnist_ten_classes": ["--n", "1000", "--kernels", "10"],
     "multiview_digits": ["--n", "500"],
     "runtime": ["--quick"],
-    "sparsity_toy": ["--quick", "--sets", "3", "--jobs", "2"],
+    "sparsity_toy": ["--quick", "--sets", "2", "--jobs", "1"],
     "splice": ["--demo"],
     "tss": ["--demo"],
 }

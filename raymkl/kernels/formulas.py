@@ -385,7 +385,18 @@ class Absence(Kernel):
         return np.array([0.0, 1.0])
 
     def indicators(self, X: Any) -> np.ndarray:
-        """(n, V) a(x) of a container."""
+        """Which rows lack which views, a(x).
+
+        Parameters
+        ----------
+        X : Views, or any other container
+            Rows.
+
+        Returns
+        -------
+        absent : ndarray of shape (n, V)
+            1 where a view is absent, else 0.
+        """
         if not is_views(X):
             return np.zeros((n_rows(X), len(list(self.of))))
         return np.stack([~X.has(name) for name in self.of], axis=1).astype(np.float64)

@@ -214,7 +214,9 @@ class BaseMKL(WithCallbacks):
         if len(set(lengths.values())) > 1:
             raise ValueError(f"the views of X have different numbers of rows: {lengths}")
         if reset:
-            self._training_columns = reading.matrix_columns_of(X)
+            vars(self).pop("_training_columns", None)
+            if columns := reading.matrix_columns_of(X):
+                self._training_columns = columns
             self._warn_if_unscaled(rows, kernels)
         return X, *self._with_presence(X, rows, kernels, reset)
 

@@ -139,7 +139,6 @@ HOLED = Views(DATA, present={"b": np.arange(N) > 4})
         (lambda: local().fit(HOLED, Y), ValueError, "'b' in 5 are absent"),
         (lambda: local().fit(V, Y).predict(HOLED), ValueError, "'b' in 5"),
         (lambda: kernels.Linear(view="b")(HOLED), ValueError, "lack view 'b'"),
-        (lambda: diagnostics.alignment(NAMED, HOLED), ValueError, "'b' in 5"),
         (lambda: LocalizedMKLClassifier([NAMED[0]], gating_view="b").fit(HOLED, Y), ValueError, "'b' in 5"),
         (lambda: ConvexLocalizedMKLClassifier(NAMED).fit(HOLED, Y), ValueError, "'b' in 5"),
         (lambda: ClusteredMKLClassifier().fit(V, Y), ValueError, "one view"),
