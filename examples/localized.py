@@ -1,4 +1,7 @@
-"""Kernels that count here and not there: localized models on a toy problem that can be drawn, and against plain MKL on real data.
+"""Kernels that count here and not there
+=====================================
+
+Localized models on a toy problem that can be drawn, and against plain MKL on real data.
 
 First GAUSS4, two Gaussians per class in the plane. One linear kernel, or a fixed mixture with a quadratic one, cannot follow the best
 possible boundary; kernels with regions of their own can. The picture gauss4.png shows, for each model, where it decides for which
@@ -7,6 +10,8 @@ kernels (UNIF), lp-norm MKL, localized MKL over hard (HLMKL) and soft clusters (
 Training rows are drawn anew for every split; C, and the evenness of soft clusters, are chosen by cross-validation within them.
 Writes into --out: gauss4.png and comparison.csv, with mean and standard deviation of the test accuracy over the splits and a paired
 t-test against the best model without localities.
+
+Run it::
 
     python examples/localized.py                                      breast cancer (bundled with scikit-learn) and two moons
     python examples/localized.py --data banana.npz --splits 10        arrays X and y with two classes

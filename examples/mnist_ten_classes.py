@@ -1,8 +1,13 @@
-"""Ten digits, one against the rest: ten problems over one set of kernel blocks.
+"""Ten digits, one against the rest
+================================
+
+Ten problems over one set of kernel blocks.
 
 Learns over Gaussian widths with weights of their own for every digit (or, with --shared, one set for all), and shows time, certificate,
 accuracy and macro-averaged AUC. Writes into --out: classes.csv (one line per digit), confusion.csv, weights.png (which widths which
 digit prefers) and the model itself, model.raymkl, which `raymkl.load` reads.
+
+Run it::
 
     python examples/mnist_ten_classes.py --data mnist.npz                arrays X_train, y_train, X_test, y_test (uint8)
     python examples/mnist_ten_classes.py --data mnist.npz --n 60000      all of MNIST (--memory 3 keeps it within 8 GB)

@@ -31,6 +31,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from benchmarks.common import stamp
 from resumable import Results, same_settings
 from scipy.stats import ttest_rel
 from sklearn.exceptions import ConvergenceWarning
@@ -202,6 +203,7 @@ def main() -> None:
             writer = csv.DictWriter(file, list(table[0]))
             writer.writeheader()
             writer.writerows(table)
+        stamp(args.out / "summary.csv", "nine multi-class methods: accuracy on test rows in per cent", f"{args.splits} splits")
     print(f"\n{args.out / 'summary.csv'}")
 
 

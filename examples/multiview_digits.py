@@ -1,9 +1,12 @@
 """Which view of a handwritten digit tells which digit it is?
+==========================================================
 
 Six views of the same digits (for the data set `mfeat`: profile correlations, Fourier coefficients, Karhunen-Loeve coefficients,
 morphological features, pixel averages, Zernike moments), a few Gaussian widths for each, and one model over all of them. Every digit has
 kernel weights of its own; summed over the widths of a view they say how much the digit leans on it. Writes into --out: views.png (a heat
 map, digits by views), views.csv, and accuracy.csv (each view alone, all views together).
+
+Run it::
 
     python examples/multiview_digits.py --data mfeat.npz      arrays y and view_<name> (n, d) for every view
     python examples/multiview_digits.py                       without --data: six views computed from scikit-learn's bundled digits

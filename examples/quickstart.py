@@ -1,6 +1,11 @@
-"""Ten lines of MKL: which width of a Gaussian kernel suits the breast cancer data, and is the linear kernel needed?
+"""Ten lines of MKL
+================
 
-python examples/quickstart.py
+Which width of a Gaussian kernel suits the breast cancer data, and is the linear kernel needed?
+
+Run it::
+
+    python examples/quickstart.py
 """
 
 from sklearn.datasets import load_breast_cancer

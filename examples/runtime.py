@@ -1,4 +1,7 @@
-"""Seconds to train against the number of examples and of kernels: lp-norm MKL and two baselines, all to the same duality gap.
+"""Seconds to train against the number of examples and of kernels
+==============================================================
+
+lp-norm MKL and two baselines, all to the same duality gap.
 
 Digits, odd against even, Gaussian kernels. The methods are chunking (dual variables and weights move together) and the wrapper (an SVM to
 full precision between two steps of the weights), with analytic weights and with cutting planes; SimpleMKL and HessianMKL (an SVM of LIBSVM
@@ -6,6 +9,8 @@ at every step, all kernel matrices in memory); and one SVM of LIBSVM over the pl
 those of whole fits from the examples on, kernel matrices included; every row has the relative duality gap that was reached, computed the
 same way for all. A method that takes longer than --patience seconds is not tried on anything larger. Writes into --out: runtime.csv and
 runtime.png.
+
+Run it::
 
     python examples/runtime.py --data mnist.npz        50 widths and n = 250 ... 8,000; n = 1,000 and M = 10 ... 1,000
     python examples/runtime.py                         the same with generated digits

@@ -1,10 +1,15 @@
-"""Which norm p for how many relevant kernels? Two Gaussians whose means differ in some of 50 features, one linear kernel per feature.
+"""Which norm p for how many relevant kernels?
+===========================================
+
+Two Gaussians whose means differ in some of 50 features, one linear kernel per feature.
 
 The classes lie at +mu and -mu with unit covariance; mu has length 1.75 and is spread evenly over 1, 4, 9, 18, 28 or all 50 features, so
 that the best possible error is 0.040 everywhere, and what changes is how sparse the best hypothesis is. For every p, a model learns from 50
 examples of each of several data sets (kernels normalised to variance 1), C is chosen on 1,000 other examples, and the error is that on
 1,000 more. Writes into --out: sparsity_toy.csv, with the mean error over the data sets and their standard deviation, and sparsity_toy.png:
 the errors, and the p that did best beside the p that the generalisation bound asks for when it is told the best hypothesis.
+
+Run it::
 
     python examples/sparsity_toy.py                 30 data sets, 13 norms, 9 values of C
     python examples/sparsity_toy.py --sets 250      as many as in the thesis that the study is from

@@ -1,10 +1,15 @@
-"""Promoter recognition with five views: which of them matter, and how much is gained by learning their weights.
+"""Promoter recognition with five views
+====================================
+
+Which views of a window matter, and how much is gained by learning their weights.
 
 A window of 70 nucleotides around a possible transcription start site is looked at in five ways, as in Sonnenburg, Zien, Raetsch (ARTS,
 Bioinformatics 22, 2006): the signal at the start (weighted-degree kernel with shift), the promoter before it and the first exon after it
 (spectrum kernels), and the stacking energies and twist angles of neighbouring base pairs (linear kernels). Kernels are spherically
 normalised. For growing n, block norms p = 1, 4/3, 2 (the uniform sum), 4, inf and single kernels are compared by the area under the ROC
 curve on the test windows; C is chosen on the development windows.
+
+Run it::
 
     python examples/tss.py --data tss_promoters.parquet --n 2000            two minutes on two cores
     python examples/tss.py --data tss_promoters.parquet --sizes 1000 5000 20000 53276 --engine ray --shards 2

@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` below is what 
     from .models.stochastic import StochasticMKLClassifier as StochasticMKLClassifier
     from .models.views.per_view import PerView as PerView
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "ClusteredMKLClassifier": "raymkl.models.mixtures.clustered",

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+__all__ = ["make_motif_sequences", "read_fasta"]
+
 GZIP_MARK = b"\x1f\x8b"
 
 

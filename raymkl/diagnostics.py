@@ -12,11 +12,26 @@ from typing import Any
 
 import numpy as np
 
-from .inspection.bounds import BoundFactor, block_norms, bound_factor, complexity  # noqa: F401  (part of this module's interface)
+from .inspection.bounds import BoundFactor, block_norms, bound_factor, complexity
 from .inspection.centred import cosines, double_centred, label_kernel, matrix_vectors, triangle
-from .inspection.positional import PositionalImportance, positional_importance  # noqa: F401  (the same)
-from .inspection.spectra import Spectra, spectra  # noqa: F401  (the same)
-from .inspection.tails import tail_sums  # noqa: F401  (the same)
+from .inspection.positional import PositionalImportance, positional_importance
+from .inspection.spectra import Spectra, spectra
+from .inspection.tails import tail_sums
+
+__all__ = [
+    "BoundFactor",
+    "PositionalImportance",
+    "Redundancy",
+    "Spectra",
+    "alignment",
+    "block_norms",
+    "bound_factor",
+    "complexity",
+    "positional_importance",
+    "redundancy",
+    "spectra",
+    "tail_sums",
+]
 
 # Added to the diagonal of the alignment matrix before it is inverted: copies of a kernel make it singular.
 JITTER = 1e-10
@@ -90,10 +105,29 @@ def alignment(
 class Redundancy:
     """How much a set of M kernels repeats itself.
 
-    effective_number : exp of the entropy of the eigenvalues of the alignment matrix: 1 for M copies of one kernel, M for kernels
-    that have nothing in common. eigenvalues : (M,) largest first. alignment : (M, M). pairs : (i, j, alignment) of nearly equal
-    kernels, most alike first. explained : (M,) share of each centred kernel matrix that a linear combination of the other
-    kernels reproduces (1 - squared distance to their span); near 1 the kernel can be left out.
+    Parameters
+    ----------
+    effective_number : float
+        Exp of the entropy of the eigenvalues of the alignment matrix: 1 for M copies of one kernel, M for
+        kernels that have nothing in common.
+    eigenvalues : ndarray of shape (M,)
+        Of that matrix, largest first.
+    alignment : ndarray of shape (M, M)
+        The matrix.
+    pairs : list of (i, j, alignment)
+        Nearly equal kernels, most alike first.
+    explained : ndarray of shape (M,)
+        Share of each centred kernel matrix that a linear combination of the other kernels reproduces (1 -
+        squared distance to their span); near 1 the kernel can be left out.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from raymkl import diagnostics, kernels
+    >>> X = np.random.default_rng(0).normal(size=(30, 2))
+    >>> found = diagnostics.redundancy([kernels.Linear(), 2.0 * kernels.Linear()], X)
+    >>> round(found.effective_number, 2)
+    1.0
     """
 
     effective_number: float

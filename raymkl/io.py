@@ -82,6 +82,7 @@ KERNELS = {
         formulas.Chi2,
         formulas.HistogramIntersection,
         formulas.Precomputed,
+        formulas.Absence,
         strings.Spectrum,
         strings.WeightedDegree,
         base.Sum,
@@ -243,15 +244,33 @@ def table_of(model: Any) -> pa.Table:
 
 
 def load(path: Any) -> Any:
-    """Read a model written by `save` (a `TableModel` when it was trained from a table).
+    """Read a model written by `save`.
 
-    The file may come from anybody: it is data, nothing in it is run, and it takes no more memory than it has bytes, twice over.
-    Raises ValueError when it is not a model file, is damaged, or is of a later format.
+    The file may come from anybody: it is data, nothing in it is run, and it takes no more memory than it has
+    bytes, twice over. ValueError when it is not a model file, is damaged, or is of a later format.
+
+    Parameters
+    ----------
+    path : str or path
+        A model file.
+
+    Returns
+    -------
+    model : estimator or TableModel
+        The fitted estimator; a `TableModel`, which takes raw tables, when it was trained from a table by the
+        command line.
 
     Examples
     --------
+    >>> import tempfile
+    >>> import numpy as np
     >>> import raymkl
-    >>> model = raymkl.load("model.raymkl")  # doctest: +SKIP
+    >>> X, y = np.arange(8.0).reshape(-1, 1), [0, 0, 0, 0, 1, 1, 1, 1]
+    >>> clf = raymkl.MKLClassifier(kernels=raymkl.kernels.rbf([0.1]), engine="local").fit(X, y)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     clf.save(f"{folder}/model.raymkl")
+    ...     print(raymkl.load(f"{folder}/model.raymkl").predict([[0.0], [7.0]]))
+    [0 1]
     """
     try:
         with pa.memory_map(str(path)) as source:

@@ -17,20 +17,27 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import average_precision_score, check_scoring, matthews_corrcoef, roc_auc_score
 
+__all__ = ["macro_auc", "macro_average_precision", "matthews", "scorer"]
+
 
 def macro_auc(y: Any, values: Any, *, classes: Any = None, sample_weight: Any = None) -> float:
     """Area under the ROC curve of every class against the rest, averaged over the classes.
 
     Parameters
     ----------
-    y : (n,) labels.
-    values : (n,) decision values of two classes (positive means the second one), or (n, n_classes).
-    classes : (n_classes,) labels in the order of the columns of `values`; None takes the sorted labels of y.
-    sample_weight : (n,) or None.
+    y : array-like of shape (n,)
+        Labels.
+    values : array-like of shape (n,) or (n, n_classes)
+        Decision values of two classes (positive means the second one), or one column per class.
+    classes : array-like of shape (n_classes,), or None
+        Labels in the order of the columns of `values`; None takes the sorted labels of y.
+    sample_weight : array-like of shape (n,), or None
+        Weights of the rows; None for alike.
 
     Returns
     -------
-    score : float. Classes without an example in y are left out; with no class left it is a ValueError.
+    score : float
+        Classes without an example in y are left out; with no class left it is a ValueError.
 
     Examples
     --------
@@ -42,7 +49,23 @@ def macro_auc(y: Any, values: Any, *, classes: Any = None, sample_weight: Any = 
 
 
 def macro_average_precision(y: Any, values: Any, *, classes: Any = None, sample_weight: Any = None) -> float:
-    """Average precision of every class against the rest, averaged over the classes; parameters as in `macro_auc`.
+    """Average precision of every class against the rest, averaged over the classes.
+
+    Parameters
+    ----------
+    y : array-like of shape (n,)
+        Labels.
+    values : array-like of shape (n,) or (n, n_classes)
+        Decision values of two classes (positive means the second one), or one column per class.
+    classes : array-like of shape (n_classes,), or None
+        Labels in the order of the columns of `values`; None takes the sorted labels of y.
+    sample_weight : array-like of shape (n,), or None
+        Weights of the rows; None for alike.
+
+    Returns
+    -------
+    score : float
+        Classes without an example in y are left out; with no class left it is a ValueError.
 
     Examples
     --------
@@ -58,10 +81,18 @@ def matthews(y: Any, predicted: Any, *, average: str | None = None, sample_weigh
 
     Parameters
     ----------
-    y, predicted : (n,) labels.
-    average : None for the correlation of the whole confusion matrix (scikit-learn's `matthews_corrcoef`), "macro" for the mean
-        over classes of the correlation of "is of class c". For two classes they are the same.
-    sample_weight : (n,) or None.
+    y, predicted : array-like of shape (n,)
+        Labels.
+    average : "macro" or None
+        None for the correlation of the whole confusion matrix (scikit-learn's `matthews_corrcoef`), "macro"
+        for the mean over classes of the correlation of "is of class c". For two classes they are the same.
+    sample_weight : array-like of shape (n,), or None
+        Weights of the rows; None for alike.
+
+    Returns
+    -------
+    score : float
+        1 for perfect predictions, 0 for guesses.
 
     Examples
     --------
@@ -138,7 +169,19 @@ SCORERS = {
 
 
 def scorer(scoring: Any, estimator: Any = None) -> Any:
-    """A scorer, callable as (estimator, X, y): of a name in `SCORERS`, of one of scikit-learn's names, or a callable as it is.
+    """A scorer, callable as (estimator, X, y).
+
+    Parameters
+    ----------
+    scoring : str or callable
+        A name in `SCORERS`, one of scikit-learn's names, or a callable, which is taken as it is.
+    estimator : estimator or None
+        For scikit-learn's names alone: the estimator that will be scored.
+
+    Returns
+    -------
+    scorer : callable
+        For everything in scikit-learn that takes one.
 
     Examples
     --------

@@ -11,8 +11,8 @@ PROC = Path("/proc")
 
 
 def wait_for(condition, seconds):
-    """Whether a condition holds before the time is over."""
-    deadline = time.monotonic() + seconds
+    """Whether a condition comes true. seconds : what an idle machine may need; a busy one is given ten times as long."""
+    deadline = time.monotonic() + 10 * seconds
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.02)
     return condition()

@@ -251,3 +251,52 @@ def test_measures_of_clusters(monkeypatch):
     assert one == {"davies_bouldin": None, "dunn": None, "clusters": 1}
     repeated = np.repeat(X, 2, axis=0)
     assert sets.dunn(repeated, np.arange(10) % 2) == 0.0
+
+
+def test_localized_table(example, tmp_path):
+    """Goes on where it was stopped, and the table has what was published beside it."""
+    X, y = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 2
+    np.savez(tmp_path / "sonar.npz", X=X + y[:, None], y=y)
+    call = ("localized_table", "--data", tmp_path / "sonar.npz", "--quick", "--rows", 60, "--out", tmp_path)
+    example(*call)
+    table = pd.read_csv(tmp_path / "localized_table.csv", comment="#").set_index("method")
+    assert list(table["published"]) == [65.29, 72.71, 80.29, 79.57, 73.86, 77.14] and (table["mean"] > 60).all()
+    assert table["support"].between(1, 100).all() and list(table["against"].dropna()) == ["MKL K_P K_G", "SVM K_L"]
+    assert (tmp_path / "localized_table.csv").read_text().splitlines()[4].startswith("# command: python examples/localized_table.py")
+    runs = tmp_path / "localized_table_runs.csv"
+    first = runs.read_text()
+    assert len(rows_of(runs)) == 6 * 2 * 10
+    runs.write_text(first[:-10])
+    example(*call)
+    assert runs.read_text().splitlines()[:-1] == first.splitlines()[:-1] and len(rows_of(runs)) == 6 * 2 * 10
+    with pytest.raises(SystemExit, match="other settings"):
+        example(*call, "--seed", 1)
+    np.savez(tmp_path / "three.npz", X=X, y=np.arange(60) % 3)
+    with pytest.raises(SystemExit, match="3 classes"):
+        example("localized_table", "--data", tmp_path / "three.npz", "--out", tmp_path / "other")
+
+
+def test_paired_f_test(monkeypatch):
+    """Against the formula, written out; the same accuracies everywhere cannot be tested."""
+    from scipy.stats import f
+
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    study = importlib.import_module("localized_table")
+    a, b = np.random.default_rng(0).normal(size=(2, 5, 2))
+    squares = [((x - y) ** 2, (u - v) ** 2, ((x - y) - (u - v)) ** 2 / 2) for (x, u), (y, v) in zip(a, b, strict=True)]
+    statistic = sum(p + q for p, q, _ in squares) / (2 * sum(s for *_, s in squares))
+    assert study.paired_f_test(a, b) == pytest.approx(1 - f.cdf(statistic, 10, 5))
+    assert study.paired_f_test(a, a) is None
+
+
+def test_protein_fold(example, tmp_path):
+    rng = np.random.default_rng(0)
+    fold = np.repeat(np.arange(4), 100)
+    views = {f"view_{k}": rng.normal(size=(400, 3)) + (fold[:, None] == k) for k in range(3)}
+    np.savez(tmp_path / "proteins.npz", y=fold, **views)
+    example("protein_fold", "--data", tmp_path / "proteins.npz", "--quick", "--out", tmp_path)
+    table = pd.read_csv(tmp_path / "protein_fold.csv", comment="#").set_index("method")
+    assert list(table.index) == ["UNIF", "MKL, q=1", "MKL, q=1.2", "MKL, q=2"] and table["mean"].between(30, 100).all()
+    assert table.loc["MKL, q=1.2", "published"] == 74.2 and (table["splits"] == 2).all()
+    with pytest.raises(SystemExit, match="not a data set"):
+        example("protein_fold", "--data", tmp_path / "protein_fold.csv", "--out", tmp_path)

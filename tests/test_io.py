@@ -198,7 +198,7 @@ def test_loading_and_predicting_needs_no_ray(fitted, tmp_path):
         f"np.save({str(tmp_path / 'f.npy')!r}, values)\n"
         "print('ray' in sys.modules)"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert result.stdout.strip() == "False", result.stderr
     np.testing.assert_array_equal(np.load(tmp_path / "f.npy"), model.decision_function(X_TEST))
 

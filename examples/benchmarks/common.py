@@ -19,6 +19,8 @@ import gc
 import math
 import os
 import platform
+import shlex
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,6 +31,7 @@ from typing import Any
 import numpy as np
 
 TEST_ROWS = 10_000
+EXAMPLES = Path(__file__).resolve().parents[1]
 ENVIRONMENT = "RAYMKL_MNIST"
 ARRAYS = ("X_train", "y_train", "X_test", "y_test")
 
@@ -169,8 +172,10 @@ def cores() -> int:
 
 def machine() -> list[str]:
     """Lines that say where and with what a table was measured."""
-    versions = []
-    for package in ("raymkl", "numpy", "scikit-learn"):
+    import raymkl
+
+    versions = [f"raymkl {raymkl.__version__}"]  # of the code that runs, which need not be the installed one
+    for package in ("numpy", "scikit-learn"):
         with contextlib.suppress(PackageNotFoundError):
             versions.append(f"{package} {version(package)}")
     return [
@@ -180,18 +185,33 @@ def machine() -> list[str]:
     ]
 
 
+def command() -> str:
+    """The command line of this program, with files by their names alone."""
+    program, *words = sys.argv
+    place = Path(program).resolve()
+    known = place.relative_to(EXAMPLES.parent) if place.is_relative_to(EXAMPLES) else Path("examples") / place.name
+    return shlex.join(["python", known.as_posix(), *(Path(word).name if os.sep in word else word for word in words)])
+
+
+def stamp(path: Path, title: str, *notes: str) -> None:
+    """Put lines about a finished table before it: what it is, where, when, with what and by which command it was made."""
+    text = path.read_text(encoding="utf-8")
+    lines = [title, *machine(), f"command: {command()}", *notes]
+    path.write_text("".join(f"# {line}\n" for line in lines) + text, encoding="utf-8")
+
+
 class Table:
     """Rows of a study: each is printed as soon as it is known, and the CSV file is complete after every row.
 
     Parameters
     ----------
     path : of the CSV file; directories are made. title : one line. columns : name -> format ("d", ".2f", "<20", ...).
-    notes : lines about the data and settings; the machine is added to them.
+    notes : lines about the data and settings; machine, date, versions and command come before them.
     """
 
     def __init__(self, path: Path, title: str, columns: Mapping[str, str], notes: Sequence[str] = ()):
         self.path, self.columns = path, dict(columns)
-        self.header = [title, *notes, *machine()]
+        self.header = [title, *machine(), f"command: {command()}", *notes]
         self.rows: list[dict] = []
         path.parent.mkdir(parents=True, exist_ok=True)
         for line in self.header:

@@ -88,7 +88,13 @@ class InMemory(BaseMKL, ClassifierMixin, BaseEstimator):
         return stack
 
     def save(self, path: Any) -> None:
-        """Baselines are not saved: they are for comparison."""
+        """Baselines are not saved: they are for comparison.
+
+        Parameters
+        ----------
+        path : str or path
+            Not used.
+        """
         raise TypeError(f"a {type(self).__name__} is for comparison and has no file format; use pickle, or save an {self._ours[0]}")
 
 
@@ -108,7 +114,20 @@ class Baseline(InMemory):
 
     @a_run
     def fit(self, X: Any, y: Any) -> Self:
-        """Learn from n examples: X (any container in memory), y (n,) labels of two classes, of any type."""
+        """Learn from rows of two classes.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), or any container in memory that the kernels take
+            Rows.
+        y : array-like of shape (n,)
+            Labels of two classes, of any type.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+        """
         rows, index = self._begin(X, y)
         svm = WeightedSVM(self._matrices(rows), 2.0 * index - 1.0, self.C, self.tol)
         with threadpool_limits(1, "blas") if len(index) <= SMALL else nullcontext():
@@ -186,11 +205,33 @@ class Baseline(InMemory):
             )
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """f(x), (n,); positive means `classes_[1]`."""
+        """Decision values f(x).
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
+            Rows.
+
+        Returns
+        -------
+        values : ndarray of shape (n,)
+            Positive means `classes_[1]`.
+        """
         check_is_fitted(self, "dual_coef_")
         return self._decision(X)[:, 0]
 
     def predict(self, X: Any) -> np.ndarray:
-        """Labels (n,)."""
+        """Labels of rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
+            Rows.
+
+        Returns
+        -------
+        labels : ndarray of shape (n,)
+            Of the type of y.
+        """
         positive = self.decision_function(X) > 0
         return self.classes_[positive.astype(int)]

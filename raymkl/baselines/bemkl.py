@@ -104,7 +104,20 @@ class BEMKL(InMemory):
 
     @a_run
     def fit(self, X: Any, y: Any) -> Self:
-        """Learn from n examples: X (any container in memory), y (n,) labels of two or more classes, of any type."""
+        """Learn by mean-field sweeps.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), or any container in memory that the kernels take
+            Rows, 10,000 at most.
+        y : array-like of shape (n,)
+            Labels of two or more classes, of any type.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+        """
         rows, index = self._begin(X, y)
         gates, gate_of_kernel = self._spherical_gates(rows, self.kernels_)
         matrices = self._matrices(rows)
@@ -181,18 +194,51 @@ class BEMKL(InMemory):
         self._outputs = replace(self.expansion_, weights=np.tile(factors, (len(weights), 1)))
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """E[f], (n,) for two classes (positive means `classes_[1]`), else (n, n_classes)."""
+        """Expected decision values E[f].
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
+            Rows.
+
+        Returns
+        -------
+        values : ndarray of shape (n, n_classes)
+            For two classes (n,): positive means `classes_[1]`.
+        """
         check_is_fitted(self, "dual_coef_")
         values = self._decision(X)
         return values[:, 0] if values.shape[1] == 1 else values
 
     def predict(self, X: Any) -> np.ndarray:
-        """Labels (n,): the class with the largest E[f]."""
+        """The class with the largest E[f].
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
+            Rows.
+
+        Returns
+        -------
+        labels : ndarray of shape (n,)
+            Of the type of y.
+        """
         values = self.decision_function(X)
         return self.classes_[(values > 0).astype(int) if values.ndim == 1 else values.argmax(axis=1)]
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities (n, n_classes) of the classes, given that f is outside of the margin; of several classes made to sum to 1."""
+        """Probabilities of the classes, given that f is outside of the margin.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
+            Rows.
+
+        Returns
+        -------
+        probabilities : ndarray of shape (n, n_classes)
+            Those of several classes are made to sum to 1.
+        """
         check_is_fitted(self, "dual_coef_")
         weights = np.column_stack([self.intercept_, np.atleast_2d(self.kernel_weights_)])
         odds = np.concatenate([log_odds(outputs, weights, self.covariance_, float(self.margin)) for outputs in self._blocks(X)])

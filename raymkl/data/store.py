@@ -75,20 +75,43 @@ class _BlockFile:
 
 
 class KernelStore:
-    """Ready-made kernels on disk, of shape (n, n, M): parts are read when they are asked for, and nothing stays in memory.
+    """Ready-made kernels on disk, of shape (n, n, M).
 
-    Reads are plain file reads at the right place and not memory maps, so that a process does not grow with the pages it has touched.
-    Several threads may read at once. Pickling takes the path along and nothing else; files open at the first read, also after `close`.
+    Parts are read when they are asked for, and nothing stays in memory.
+
+    Reads are plain file reads at the right place and not memory maps, so that a process does not grow with
+    the pages it has touched. Several threads may read at once. Pickling takes the path along and nothing
+    else; files open at the first read, also after `close`.
 
     Parameters
     ----------
-    path : the directory. FileNotFoundError when it, its description or one of its files is not there; ValueError when the
-        description cannot be used (damaged, or of a later format) or a file has another size than it was written with.
+    path : str or path
+        The directory. FileNotFoundError when it, its description or one of its files is not there; ValueError
+        when the description cannot be used (damaged, or of a later format) or a file has another size than it
+        was written with.
 
     Attributes
     ----------
-    path : pathlib.Path, absolute. shape : (n, n, M). ndim : 3. dtype : np.dtype. names : (M,) tuple of str, or None for plain matrices.
-    row_ranges : tuple of (start, stop), the rows of each file.
+    path : pathlib.Path
+        Absolute.
+    shape : tuple
+        (n, n, M); `ndim` is 3.
+    dtype : dtype
+        Of the values.
+    names : tuple of str, or None
+        One per kernel; None for plain matrices.
+    row_ranges : tuple of (start, stop)
+        The rows of each file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from raymkl import kernels
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = kernels.write_store(f"{folder}/ones.store", np.ones((3, 3, 2)), progress=False)
+    ...     print(kernels.KernelStore(f"{folder}/ones.store").diagonal(0, 1))
+    [[1. 1.]]
     """
 
     ndim = 3
@@ -137,7 +160,20 @@ class KernelStore:
     # -- parts of the kernels -----------------------------------------------------------------------------------------
 
     def row_segments(self, ids: Sequence[int] | np.ndarray, start: int, stop: int) -> np.ndarray:
-        """Columns start:stop of the rows `ids` (k,), in the order given: an array (k, stop - start, M) of the store's dtype."""
+        """Columns start:stop of some rows.
+
+        Parameters
+        ----------
+        ids : array-like of int, shape (k,)
+            Rows, in any order.
+        start, stop : int
+            Range of columns.
+
+        Returns
+        -------
+        segments : ndarray of shape (k, stop - start, M)
+            In the order given, in the dtype of the store.
+        """
         ids = self._checked_ids(ids, "row")
         start, stop = self._checked_range(start, stop)
         segments = np.empty((len(ids), stop - start, self.shape[2]), self.dtype)
@@ -154,7 +190,18 @@ class KernelStore:
         return segments
 
     def entries(self, rows: Sequence[int] | np.ndarray, columns: Sequence[int] | np.ndarray) -> np.ndarray:
-        """K[rows][:, columns]: an array (len(rows), len(columns), M). Row by row, for working sets and not for large parts."""
+        """Entries K[rows][:, columns]: row by row, for working sets and not for large parts.
+
+        Parameters
+        ----------
+        rows, columns : array-like of int
+            Which.
+
+        Returns
+        -------
+        entries : ndarray of shape (len(rows), len(columns), M)
+            In the dtype of the store.
+        """
         rows, columns = self._checked_ids(rows, "row"), self._checked_ids(columns, "column")
         picked = np.empty((len(rows), len(columns), self.shape[2]), self.dtype)
         if picked.size == 0:
@@ -167,7 +214,18 @@ class KernelStore:
         return picked
 
     def diagonal(self, start: int, stop: int) -> np.ndarray:
-        """K[i, i] of all kernels for start <= i < stop: an array (stop - start, M)."""
+        """Entries K[i, i] of all kernels for start <= i < stop.
+
+        Parameters
+        ----------
+        start, stop : int
+            Range of rows.
+
+        Returns
+        -------
+        values : ndarray of shape (stop - start, M)
+            In the dtype of the store.
+        """
         start, stop = self._checked_range(start, stop)
         rows = np.arange(start, stop)
         values = np.empty((len(rows), self.shape[2]), self.dtype)

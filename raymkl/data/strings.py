@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .views import arrow_of, is_dict, is_frame, is_other_frame, is_other_series, is_series, is_sparse, is_table, is_views
+from .views import arrow_of, is_dict, is_frame, is_other_frame, is_other_series, is_series, is_sparse, is_table, is_views, view_name
 
 # Padded arrays may be this many times larger than the letters they hold.
 MOST_PADDING = 2.0
@@ -77,7 +77,7 @@ def _column(X: Any, view: Any, reader: Any) -> tuple[Any, str]:
         view = view[0]
     where = "X" if view is None else f"view {view!r} of X"
     if is_views(X):
-        X = X.readable()
+        X = X.readable([view_name(dict.fromkeys(X.names), view)])
     if is_other_frame(X):
         names = list(X.columns)
         X, view = arrow_of(X), names[view] if isinstance(view, int) and 0 <= view < len(names) else view

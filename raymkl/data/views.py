@@ -143,7 +143,7 @@ def select(X: Any, view: Any = None) -> Any:
     """
     if is_views(X):
         _check_complete(X, view)
-        X = X.readable()
+        X = X.readable([view_name(dict.fromkeys(X.names), view)])
     if is_dict(X):
         return _from_mapping(X, view)
     if is_table(X):
@@ -172,7 +172,7 @@ def unmasked(X: Any) -> Any:
 def column_label(X: Any, view: Any, column: int) -> str:
     """What to call a column of `select(X, view)` in an error: its name where X has names, else its number."""
     if is_views(X):
-        X = X.readable()
+        X = X.readable([view_name(dict.fromkeys(X.names), view)])
     if is_other_frame(X):
         return column_label(arrow_of(X), _frame_names(list(X.columns), view), column)
     if is_dict(X):

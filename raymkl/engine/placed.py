@@ -49,3 +49,4 @@ class PlacedRows(dict):
     def __init__(self, rows: Mapping, home: Home):
         super().__init__(rows)
         self.home = home
+        self.presence = getattr(rows, "presence", None)  # which views the rows have, where somebody said so

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 
 from ..data.views import is_dict, is_views, n_rows, view_name, view_of
+from ..engine.session import SessionRows
 from ..kernels.base import Kernel
 from ..metrics import scorer as scorer_of
 from ..models.base import BaseMKL
@@ -133,8 +134,12 @@ def bank_of(estimator: Any, X: Any) -> list[Kernel]:
 
 
 def views_read(kernel: Kernel, X: Any) -> list[str]:
-    """Names of the views of X that a kernel reads, each once; the empty name where X has no named views."""
+    """Names of the views of X that a kernel reads, each once; none of a kernel that reads no view of X (that of absence)."""
+    X = X.X if isinstance(X, SessionRows) else X
+    keys = [view_of(key) for key in kernel.views]
     if is_views(X) or is_dict(X):
         names = dict.fromkeys(X.names if is_views(X) else X)
-        return list(dict.fromkeys(str(view_name(names, view_of(key))) for key in kernel.views))
-    return list(dict.fromkeys("" if view_of(key) is None else str(view_of(key)) for key in kernel.views))
+        if len(names) > 1 and any(isinstance(key, list) for key in keys):
+            return []
+        return list(dict.fromkeys(str(view_name(names, key)) for key in keys))
+    return list(dict.fromkeys("" if key is None else str(key) for key in keys))

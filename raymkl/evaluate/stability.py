@@ -87,7 +87,7 @@ def stability(
         "random_state": repr(random_state),
         "worst relative duality gap": gap,
     }
-    classes = [str(label) for label in np.unique(y)] if weights.ndim == 3 else None
+    classes = _names_of_sets(final_step(estimator), y, weights.shape[1:])
     views = [", ".join(views_read(kernel, X)) for kernel in kernels]
     return Stability(masks, weights[1:], weights[0], unique_names(list(map(repr, kernels))), views, classes, coverage, threshold, facts)
 
@@ -122,11 +122,32 @@ def _by_heads(estimator: Any, X: Any, y: np.ndarray, masks: np.ndarray) -> tuple
             (results,) = one.stages
             # Classes that share their weights, or are one problem, have one set of them.
             together = len(results) == 1 or all(np.array_equal(result.theta, results[0].theta) for result in results[1:])
-            weights.append(results[0].theta if together else np.stack([result.theta for result in results]))
+            thetas = np.stack([results[0].theta] if together else [result.theta for result in results])
+            weights.append(_by_cluster(estimator, thetas, len(shared.kernels)))
             gap = np.fmax(gap, one.gap)
         checkpoints.remove(estimator, parts_of(*run))
         kernels = list(shared.kernels)
     return np.stack(weights), float(gap), kernels
+
+
+def _by_cluster(estimator: Any, thetas: np.ndarray, n_kernels: int) -> np.ndarray:
+    """Weights in the shape of `kernel_weights_`: (M,) of one head, (K, M) of several, by cluster for missing="pattern"."""
+    if getattr(estimator, "missing", None) == "pattern":
+        thetas = thetas.reshape(len(thetas), -1, n_kernels)
+    return thetas[0] if len(thetas) == 1 else thetas
+
+
+def _names_of_sets(estimator: Any, y: np.ndarray, shape: tuple[int, ...]) -> list[str] | None:
+    """Names of the sets of weights of a model, `kernel_weights_` being of this shape; None for a single set."""
+    if len(shape) == 1:
+        return None
+    classes = [str(label) for label in np.unique(y)] if is_classifier(estimator) else []
+    if len(shape) == 2 and len(classes) == shape[0] and getattr(estimator, "missing", None) != "pattern":
+        return classes
+    clusters = ["common", *(f"pattern {r}" for r in range(shape[-2] - 1))]
+    if getattr(estimator, "missing", None) != "pattern":
+        clusters = [f"cluster {j}" for j in range(shape[-2])]
+    return clusters if len(shape) == 2 else [f"{label}, {cluster}" for label in classes for cluster in clusters]
 
 
 def _one_by_one(estimator: Any, X: Any, y: np.ndarray, masks: np.ndarray) -> tuple[np.ndarray, float, list]:
@@ -149,10 +170,11 @@ class Stability(Result):
 
     Attributes
     ----------
-    halves : (H, n) bool, rows of every half; 2k and 2k + 1 are disjoint. weights : (H, M), or (H, K, M) for K
-    classes. weight : (M,) or (K, M), of all rows. kernels, views : names of the kernels, and of what they
-    read. classes : names of the classes that have weights of their own, or None. coverage, threshold : as
-    given. facts : dict, what a CSV file says of the study.
+    halves : (H, n) bool, rows of every half; 2k and 2k + 1 are disjoint.
+    weights : (H, M), or (H, K, M) for K classes; models with weights by cluster have another axis before the last.
+    weight : (M,) or (K, M), of all rows. kernels, views : names of the kernels, and of what they read.
+    classes : names of the sets of weights where there are several, or None. coverage, threshold : as given.
+    facts : dict, what a CSV file says of the study.
     """
 
     def __init__(self, halves, weights, weight, kernels, views, classes, coverage, threshold, facts):
@@ -169,13 +191,14 @@ class Stability(Result):
         selected.
         """
         low, high = self._intervals()
+        n_kernels = len(self.kernels)
         selected = (self.weights > self.threshold * self.weights.max(axis=-1, keepdims=True)).mean(axis=0)
         columns = {"weight": self.weight, "mean": self.weights.mean(axis=0), "low": low, "high": high, "selected": selected}
         parts = []
         for k, label in enumerate(self.classes or [None]):
             part = pd.DataFrame({"kernel": self.kernels, "view": self.views})
             for name, values in columns.items():
-                part[name] = values if label is None else values[k]
+                part[name] = values if label is None else values.reshape(-1, n_kernels)[k]
             if label is not None:
                 part.insert(0, "class", label)
             parts.append(part)
@@ -184,5 +207,5 @@ class Stability(Result):
     def plot(self, ax: Any = None) -> StabilityDisplay:
         """Draw weights and intervals; see `StabilityDisplay`."""
         low, high = self._intervals()
-        weight, low, high = (np.atleast_2d(values) for values in (self.weight, low, high))
+        weight, low, high = (values.reshape(-1, len(self.kernels)) for values in (self.weight, low, high))
         return StabilityDisplay(self.kernels, weight, low, high, self.classes or [""]).plot(ax=ax)

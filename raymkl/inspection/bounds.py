@@ -22,9 +22,29 @@ NEAR_BEST = 1.01
 class BoundFactor:
     """The part of a generalisation bound that depends on p, for one or several sets of block norms.
 
-    p : (k,) block norms. factor : (k,) or (rows, k). best_p : float or (rows,), where the factor is smallest (the smallest such p).
-    best_factor : the same shape. near_best : (2,) or (rows, 2), the interval of p around it in which the factor is within 1 %.
-    lengths : (M,) or (rows, M), the block norms ||w_m||. decay : of the eigenvalues in the local form, None in the global one.
+    Parameters
+    ----------
+    p : ndarray of shape (k,)
+        Block norms.
+    factor : ndarray of shape (k,) or (rows, k)
+        The factor at each of them.
+    best_p : float, or ndarray of shape (rows,)
+        Where the factor is smallest (the smallest such p).
+    best_factor : float, or ndarray of shape (rows,)
+        The factor there.
+    near_best : ndarray of shape (2,) or (rows, 2)
+        The interval of p around it in which the factor is within 1 %.
+    lengths : ndarray of shape (M,) or (rows, M)
+        The block norms ||w_m||.
+    decay : float or None
+        Of the eigenvalues in the local form, None in the global one.
+
+    Examples
+    --------
+    >>> from raymkl import diagnostics
+    >>> found = diagnostics.bound_factor([1.0, 0.0, 0.0, 0.0])  # one kernel matters
+    >>> bool(found.best_p < 1.5)
+    True
     """
 
     p: np.ndarray
@@ -106,8 +126,20 @@ def block_norms(model: Any, X: Any = None) -> np.ndarray:
 
         ||w_m||^2 = theta_m^2 a' K_m a        (K_m normalised as in the fit)
 
-    Computed from all pairs of support vectors, kernel by kernel, in blocks. Models over ready-made matrices do not hold them: pass the
-    training stack (n, n, M) as X (or, for a dict of views, that dict).
+    Computed from all pairs of support vectors, kernel by kernel, in blocks. Models over ready-made matrices
+    do not hold them.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        Any with support vectors.
+    X : ndarray of shape (n, n, M), dict of views, or None
+        The training stack, for models over ready-made matrices alone.
+
+    Returns
+    -------
+    lengths : ndarray of shape (M,), or that of `kernel_weights_`
+        Not negative.
 
     Examples
     --------

@@ -12,8 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from ..data.rows import take
+from ..data.views import is_views
 from ..kernels.matrices import kernel_matrices
 from ..kernels.normalize import gate_of_diagonal
+from ..kernels.pairs.families import NO_GATE
+from ..models.missing.presence import Presence, RowsOfViews, presence_of
 
 # All matrices of an alignment are held at once, (M, r (r + 1) / 2) float64; with very many kernels fewer rows are used to stay below this.
 MATRIX_BYTES = 512 * 2**20
@@ -63,8 +67,12 @@ def sampled(kernels: Any, X: Any, max_rows: int, random_state: int | None, only:
     if bytes_per_pair:
         most = min(most, max(int(np.sqrt(MATRIX_BYTES / (bytes_per_pair * len(bank)))), FEWEST_ROWS))
     chosen = _choose(n, most, random_state)
+    presence = presence_of(rows)
+    if presence is not None:  # matrices of different kernels are compared over the same rows
+        whole = np.flatnonzero(presence.there.all(axis=1))
+        chosen = whole[_choose(len(whole), most, random_state)]
     if len(chosen) < 2:
-        raise ValueError(f"at least 2 examples are needed, X has {n}")
+        raise ValueError(f"at least 2 examples are needed{' that have all views' if presence else ''}, X has {n}")
     return Sample(bank, rows, chosen, n, normalize)
 
 
@@ -99,7 +107,7 @@ def unwrapped(model: Any, X: Any) -> tuple[Any, Any]:
 def resolve(kernels: Any, X: Any) -> tuple[list, dict, str | None]:
     """Kernels, rows by view key, and how a fitted model normalises them."""
     from ..kernels.base import Kernel
-    from ..kernels.formulas import Precomputed
+    from ..kernels.formulas import Absence, Precomputed
     from ..models import reading
 
     kernels, X = unwrapped(kernels, X)
@@ -121,9 +129,10 @@ def resolve(kernels: Any, X: Any) -> tuple[list, dict, str | None]:
         )
     if X is None:
         raise ValueError("X is needed to evaluate a list of kernels")
-    reading.check_complete(X, bank)
-    vectors = [kernel for kernel in bank if not reading.is_matrix(kernel)]
-    return bank, {**reading.rows_of(X, vectors), **reading.matrices_of(X, bank, square=True)}, None
+    vectors = [kernel for kernel in bank if not reading.is_matrix(kernel) and not isinstance(kernel, Absence)]
+    absences = {key: kernel.indicators(X) for kernel in bank if isinstance(kernel, Absence) for key in kernel.views}
+    rows = {**reading.rows_of(X, vectors), **reading.matrices_of(X, bank, square=True), **absences}
+    return bank, RowsOfViews(rows, Presence.of(X, bank, len(X))) if is_views(X) else rows, None
 
 
 def _resolve_model(model: Any, X: Any) -> tuple[list, dict, str | None]:
@@ -136,10 +145,21 @@ def _resolve_model(model: Any, X: Any) -> tuple[list, dict, str | None]:
     if X is None:
         if any(map(reading.is_matrix, model.kernels_)):
             raise ValueError("X is needed: a model over ready-made matrices does not hold them; pass a stack (n, n, M)")
-        return model.kernels_, model.expansion_.support_rows, normalize
+        return model.kernels_, _whole_rows(model.expansion_), normalize
     if isinstance(model.kernels, str):
         return *resolve("precomputed", X)[:2], normalize
     return *resolve(model.kernels_, X)[:2], normalize
+
+
+def _whole_rows(expansion: Any) -> dict:
+    """Support vectors that lack no view, by view key."""
+    from ..kernels.formulas import Absence
+
+    entries = zip(expansion.kernels, expansion.gate_of_entry, strict=False)  # those of the first round
+    gates = [gate for kernel, gate in entries if gate != NO_GATE and not isinstance(kernel, Absence)]
+    if expansion.support_gates is None or not gates:
+        return expansion.support_rows
+    return take(expansion.support_rows, np.flatnonzero(np.all(expansion.support_gates[:, gates] != 0, axis=1)))
 
 
 def _choose(n: int, most: int, random_state: int | None) -> np.ndarray:

@@ -28,9 +28,24 @@ ROWS_PER_THREAD = 32
 class PositionalImportance:
     """What `positional_importance` finds.
 
-    kernels : (K,) numbers of the kernels that it looked at, in the order of `kernel_weights_`. views : (K,) the view each of them reads.
-    values : (K,) arrays (n, longest piece of that kernel, positions); row d - 1 belongs to pieces of d letters. Models with several
-    decision values have (n, n_heads, longest piece, positions); averages over the examples have no first axis.
+    Parameters
+    ----------
+    kernels : list of int, length K
+        Numbers of the kernels that it looked at, in the order of `kernel_weights_`.
+    views : list, length K
+        The view each of them reads.
+    values : list of ndarray of shape (n, longest piece of that kernel, positions), length K
+        Row d - 1 belongs to pieces of d letters. Models with several decision values have (n, n_heads,
+        longest piece, positions); averages over the examples have no first axis.
+
+    Examples
+    --------
+    >>> from raymkl import MKLClassifier, diagnostics, kernels
+    >>> from raymkl.datasets import make_motif_sequences
+    >>> sequences, label = make_motif_sequences(40, length=20, random_state=0)
+    >>> clf = MKLClassifier(kernels=[kernels.WeightedDegree(3)], engine="local").fit(sequences, label)
+    >>> diagnostics.positional_importance(clf, sequences, average=True).total().shape
+    (3, 20)
     """
 
     kernels: list[int]
@@ -38,7 +53,18 @@ class PositionalImportance:
     values: list[np.ndarray]
 
     def total(self, view: Any = None) -> np.ndarray:
-        """Sum over the kernels of one view (None: of the only one there is): (n, longest piece of all, positions), as `values`."""
+        """Sum over the kernels of one view.
+
+        Parameters
+        ----------
+        view : str, int or None
+            Which; None where there is only one.
+
+        Returns
+        -------
+        values : ndarray of shape (n, longest piece of all, positions)
+            As `values`, with the longest piece of all kernels of the view.
+        """
         known = list(dict.fromkeys(map(repr, self.views)))
         if view is None and len(known) > 1:
             raise ValueError(f"the kernels read several views, {', '.join(known)}; view must be one of them")

@@ -19,8 +19,21 @@ ROUND_OFF = 1e-10
 class Spectra:
     """Eigenvalues of a set of M kernel matrices of n rows.
 
-    eigenvalues : (M, n) of K_m / n, largest first, none negative. decay : (M,) alpha of the fit eigenvalue_j ~ j^-alpha; infinite for a
-    kernel with one eigenvalue. names : of the kernels.
+    Parameters
+    ----------
+    eigenvalues : ndarray of shape (M, n)
+        Of K_m / n, largest first, none negative.
+    decay : ndarray of shape (M,)
+        alpha of the fit eigenvalue_j ~ j^-alpha; infinite for a kernel with one eigenvalue.
+    names : list of str
+        Of the kernels.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from raymkl import diagnostics, kernels
+    >>> diagnostics.spectra([kernels.Linear()], np.eye(3)).eigenvalues.round(2)
+    array([[0.33, 0.33, 0.33]])
     """
 
     eigenvalues: np.ndarray
@@ -28,7 +41,18 @@ class Spectra:
     names: Sequence[str]
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw them on `ax`, or on a new figure; a `raymkl.plot.SpectraDisplay`."""
+        """Draw the eigenvalues.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, or None
+            Where to draw; None for a new figure.
+
+        Returns
+        -------
+        display : raymkl.plot.SpectraDisplay
+            What was drawn.
+        """
         from ..plot import SpectraDisplay
 
         return SpectraDisplay(self.eigenvalues, self.names, self.decay).plot(ax=ax)

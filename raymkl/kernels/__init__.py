@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` below is what 
     from .base import Scaled as Scaled
     from .base import Sum as Sum
     from .formulas import RBF as RBF
+    from .formulas import Absence as Absence
     from .formulas import Chi2 as Chi2
     from .formulas import Custom as Custom
     from .formulas import HistogramIntersection as HistogramIntersection
@@ -29,6 +30,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` below is what 
 
 _HOMES = {
     "RBF": "formulas",
+    "Absence": "formulas",
     "Chi2": "formulas",
     "Custom": "formulas",
     "HistogramIntersection": "formulas",

@@ -20,9 +20,27 @@ from .pairs.statistics import KernelValue, Statistic
 
 
 class Kernel:
-    """Base class. Subclasses set parameters in `__init__` under their own names and give `statistic` and `profile`."""
+    """Base class of all kernels.
+
+    Subclasses set parameters in `__init__` under their own names and give `statistic` and `profile`. A kernel
+    can be called, `kernel(X, Z)`, and `+`, `*` and scaling by a positive number make new kernels.
+
+    Examples
+    --------
+    >>> from raymkl import kernels
+    >>> both = kernels.Linear() + 0.5 * kernels.RBF(0.1)
+    >>> isinstance(both, kernels.Kernel), both
+    (True, (Linear() + 0.5 * RBF(gamma=0.1)))
+    """
 
     view: Any = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Methods without words of their own have those of the base class, for `help` and the reference."""
+        super().__init_subclass__(**options)
+        for name, method in vars(cls).items():
+            if inspect.isfunction(method) and not method.__doc__ and not name.startswith("_"):
+                method.__doc__ = getattr(getattr(Kernel, name, None), "__doc__", None)
 
     # -- what subclasses say ------------------------------------------------------------------------------------------
 
@@ -31,7 +49,18 @@ class Kernel:
         return KernelValue(view=None, kernel=self)
 
     def profile(self, t: np.ndarray) -> np.ndarray:
-        """Kernel values of statistics `t` (any shape)."""
+        """Kernel values of statistics `t` (any shape).
+
+        Parameters
+        ----------
+        t : ndarray of any shape
+            Values of the pair statistic.
+
+        Returns
+        -------
+        values : ndarray of the same shape
+            Values of the kernel.
+        """
         return t
 
     def powers(self) -> np.ndarray | None:
@@ -60,7 +89,18 @@ class Kernel:
         return np.asarray(self.profile(pairs), dtype=np.float64)
 
     def diag(self, X: Any) -> np.ndarray:
-        """k(x, x) for every row, (n,), without the matrix."""
+        """k(x, x) for every row, (n,), without the matrix.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), or what the view selects from
+            Rows.
+
+        Returns
+        -------
+        values : ndarray of shape (n,)
+            Entries k(x, x) in float64.
+        """
         statistic = self.statistic()
         return np.asarray(self.profile(statistic.diagonal(statistic.prepare(self._rows(X)))), dtype=np.float64)
 
@@ -76,7 +116,13 @@ class Kernel:
         return self.views if self.statistic().reads_strings else ()
 
     def check_rows(self, rows: Mapping) -> None:
-        """Raise ValueError for rows (by view key) that this kernel cannot compare."""
+        """Raise ValueError for rows (by view key) that this kernel cannot compare.
+
+        Parameters
+        ----------
+        rows : mapping
+            Arrays of rows by the key of their view.
+        """
         statistic = self.statistic()
         if not isinstance(statistic, KernelValue):
             statistic.check_rows(rows)
@@ -92,7 +138,18 @@ class Kernel:
         return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
 
     def get_params(self, deep: bool = True) -> dict:
-        """Parameters by name, as scikit-learn does it (parameters of nested kernels as `name__parameter`)."""
+        """Parameters by name, as scikit-learn does it (parameters of nested kernels as `name__parameter`).
+
+        Parameters
+        ----------
+        deep : bool
+            Whether to look into nested kernels.
+
+        Returns
+        -------
+        params : dict
+            Values by name.
+        """
         params = {name: getattr(self, name) for name in self._parameter_names()}
         if deep:
             for name, value in list(params.items()):
@@ -101,7 +158,18 @@ class Kernel:
         return params
 
     def set_params(self, **params: Any) -> Kernel:
-        """Change parameters by name; unknown names are an error that lists the known ones."""
+        """Change parameters by name; unknown names are an error that lists the known ones.
+
+        Parameters
+        ----------
+        **params : dict
+            New values by name.
+
+        Returns
+        -------
+        self : Kernel
+            The kernel itself; unchanged if a value is refused.
+        """
         before = dict(vars(self))
         try:
             for name, value in params.items():
@@ -157,12 +225,50 @@ class Kernel:
     # -- as a statistic of its own (see KernelValue) ------------------------------------------------------------------
 
     def prepare_value(self, rows: Mapping, dtype: Any) -> Any:
+        """Rows made ready for `pair_values`, where the kernel is a pair statistic of its own.
+
+        Parameters
+        ----------
+        rows : mapping
+            Arrays of rows by the key of their view.
+        dtype : dtype
+            Of numbers.
+
+        Returns
+        -------
+        prepared : object
+            With `len` and `take`.
+        """
         return self.statistic().prepare(rows, dtype)
 
     def pair_values(self, a: Any, b: Any) -> np.ndarray:
+        """Kernel values of prepared rows.
+
+        Parameters
+        ----------
+        a, b : object
+            What `prepare_value` returned.
+
+        Returns
+        -------
+        values : ndarray of shape (n_a, n_b)
+            In float64.
+        """
         return self.profile(self.statistic().pairs(a, b))
 
     def diagonal_values(self, a: Any) -> np.ndarray:
+        """Entries k(x, x) of prepared rows.
+
+        Parameters
+        ----------
+        a : object
+            What `prepare_value` returned.
+
+        Returns
+        -------
+        values : ndarray of shape (n_a,)
+            In float64.
+        """
         return np.asarray(self.profile(self.statistic().diagonal(a)), np.float64)
 
 
@@ -252,7 +358,19 @@ class _Composite(Kernel):
 
 
 class Sum(_Composite):
-    """k(x, z) = left(x, z) + right(x, z)."""
+    """Sum of two kernels: k(x, z) = left(x, z) + right(x, z).
+
+    Parameters
+    ----------
+    left, right : Kernel
+        The two; `left + right` writes the same.
+
+    Examples
+    --------
+    >>> from raymkl import kernels
+    >>> kernels.Sum(kernels.Linear(), kernels.RBF(0.1))
+    (Linear() + RBF(gamma=0.1))
+    """
 
     symbol = "+"
     combine = staticmethod(np.add)
@@ -268,7 +386,19 @@ class Sum(_Composite):
 
 
 class Product(_Composite):
-    """k(x, z) = left(x, z) * right(x, z)."""
+    """Product of two kernels: k(x, z) = left(x, z) * right(x, z).
+
+    Parameters
+    ----------
+    left, right : Kernel
+        The two; `left * right` writes the same. They may look at different views.
+
+    Examples
+    --------
+    >>> from raymkl import kernels
+    >>> kernels.Product(kernels.Linear(), kernels.RBF(0.1))
+    (Linear() * RBF(gamma=0.1))
+    """
 
     symbol = "*"
     combine = staticmethod(np.multiply)
@@ -279,7 +409,21 @@ class Product(_Composite):
 
 
 class Scaled(Kernel):
-    """k(x, z) = scale * kernel(x, z), scale > 0."""
+    """A kernel times a number: k(x, z) = scale * kernel(x, z).
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Any but a ready-made matrix.
+    scale : float
+        Number > 0; `scale * kernel` writes the same.
+
+    Examples
+    --------
+    >>> from raymkl import kernels
+    >>> kernels.Scaled(kernels.Linear(), 2.0)
+    2 * Linear()
+    """
 
     def __init__(self, kernel: Kernel, scale: float):
         self.kernel = kernel

@@ -98,10 +98,12 @@ def scales(
 ) -> np.ndarray:
     """Factor (M,) that multiplies each kernel. Kernels without variance (constant ones), trace or tail get 0.
 
-    diagonal_sum : (M,) sum_i k_m(i, i). matrix_sum : (M,) sum_ij k_m(i, j), for "multiplicative". n_rows : rows summed over.
+    diagonal_sum : (M,) sum_i k_m(i, i). matrix_sum : (M,) sum_ij k_m(i, j), for "multiplicative". n_rows : rows summed over, one number
+    or (M,); a kernel that no row has gets 0.
     eigenvalues : (M, n) largest first, for tail sums.
     """
     if kind == "multiplicative":
+        n_rows = np.maximum(n_rows, 1)
         level = diagonal_sum / n_rows
         size = level - matrix_sum / n_rows**2
     elif kind == "trace":

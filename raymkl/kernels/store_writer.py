@@ -36,27 +36,53 @@ def write_store(
     dtype: Any = np.float32,
     progress: Callable[[int, int], Any] | bool | None = None,
 ) -> KernelStore:
-    """Write kernels (n, n, M) to a new directory, one block of rows after the other, and return the open store.
+    """Write kernels (n, n, M) to a new directory, one block of rows after the other.
 
-    The directory appears under its name when it is whole: it is written next to it, under another name that begins with a dot.
+    The directory appears under its name when it is whole: it is written next to it, under another name that
+    begins with a dot.
 
-    Kernels with a formula are evaluated in float64, each pair statistic once for all kernels that share it, in square tiles of rows. The
-    tile of rows a and b is computed as k(a, b) with a before b whichever of the two is being written, and mirrored for the other, so
-    K[i, j] and K[j, i] come out of the same computation: they are equal where the same computation gives the same bits twice (all
-    kernels of raymkl do), and within 1e-6 relative where it does not (e.g. threads of a `Custom` function that sum in varying order).
-    Matrices are stored as they are given and should be symmetric.
+    Kernels with a formula are evaluated in float64, each pair statistic once for all kernels that share it,
+    in square tiles of rows. The tile of rows a and b is computed as k(a, b) with a before b whichever of the
+    two is being written, and mirrored for the other, so K[i, j] and K[j, i] come out of the same computation:
+    they are equal where the same computation gives the same bits twice (all kernels of raymkl do), and within
+    1e-6 relative where it does not (e.g. threads of a `Custom` function that sum in varying order). Matrices
+    are stored as they are given and should be symmetric.
 
     Parameters
     ----------
-    path : the directory to make. It must not exist, or be empty.
-    matrices_or_kernels : an array (n, n, M) or (n, n), or a list of M matrices (n, n) (anything with rows to slice, such as
-        `np.memmap`, is read block by block), or a list of M kernels, which may include `Precomputed` ones.
-    X : the n examples in any container that the kernels take; only with kernels.
-    block_rows : rows per file; by default as many as make about 64 MB. While writing, one block (block_rows, n, M) of the given
-        dtype is in memory, with the pair statistics (block_rows, n) in float64 of one family of kernels or 64 MB, whichever is more.
-    dtype : float32 or float64.
-    progress : None shows a line of text on stderr if that is a terminal; False shows nothing; a function is called as
-        progress(rows_done, n) after every block.
+    path : str or path
+        The directory to make. It must not exist, or be empty.
+    matrices_or_kernels : array of shape (n, n, M) or (n, n), or list
+        Of M matrices (n, n) (anything with rows to slice, such as `np.memmap`, is read block by block), or of
+        M kernels, which may include `Precomputed` ones.
+    X : any container that the kernels take
+        The n examples; only with kernels.
+    block_rows : int or None
+        Rows per file; by default as many as make about 64 MB. While writing, one block (block_rows, n, M) of
+        the given dtype is in memory, with the pair statistics (block_rows, n) in float64 of one family of
+        kernels or 64 MB, whichever is more.
+    dtype : dtype
+        float32 or float64.
+    progress : callable, False or None
+        None shows a line of text on stderr if that is a terminal; False shows nothing; a function is called
+        as progress(rows_done, n) after every block.
+
+    Returns
+    -------
+    store : KernelStore
+        The store, open.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from raymkl import MKLClassifier, kernels
+    >>> X, y = np.random.default_rng(0).normal(size=(40, 2)), np.arange(40) % 2
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = kernels.write_store(f"{folder}/rbf.store", kernels.rbf([0.1, 1.0]), X, progress=False)
+    ...     clf = MKLClassifier(kernels="precomputed", engine="local").fit(f"{folder}/rbf.store", y)
+    >>> store.shape, clf.kernel_weights_.shape
+    ((40, 40, 2), (2,))
     """
     target = Path(path).resolve()
     dtype = np.dtype(dtype)

@@ -22,15 +22,17 @@ from ..engine.progress import Progress
 from ..engine.session import SessionRows, check_engine
 from ..kernels.base import Kernel, Scaled
 from ..kernels.defaults import SCALE_DEPENDENT, beyond_float32, default_bank, scales_apart
-from ..kernels.formulas import Linear, Precomputed
+from ..kernels.formulas import Absence, Linear, Precomputed
 from ..kernels.normalize import KINDS, TailSum
 from ..kernels.pairs.families import NO_GATE, cell_dtypes, group
 from ..kernels.pairs.statistics import InnerProduct, SquaredDistance
-from ..optim.norms import LpNorm, Norm
+from ..optim.norms import GroupedNorm, LpNorm, Norm
 from . import reading, sources
 from .dataset_answers import datasets_too
-from .diagonals import largest_diagonal, row_gates, spherical_gates
+from .diagonals import largest_diagonal, spherical_gates
 from .expansion import Expansion
+from .missing.gating import Gating, clustered, gates_of_new, gating_of
+from .missing.presence import Presence, RowsOfViews, check_choice, presence_of, refuse
 from .probability.held_out import FoldsBeside
 from .runs.callbacks import WithCallbacks, run_of, stop_was_asked
 from .tails import check_prices, set_prices, set_tails
@@ -97,15 +99,25 @@ class BaseMKL(WithCallbacks):
             if not any(value is option or value == option for option in known) and not (name == "normalize" and isinstance(value, TailSum)):
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}; got {value!r}")
         check_engine(self.engine)
+        if hasattr(self, "missing"):
+            check_choice(self.missing)
         norm = self._norm_of()
         if self.theta_step == "cutting_plane" and not norm.has_cutting_planes:
             given = f"p={self.p!r}" if getattr(self, "norm", None) is None else f"norm={norm!r}"
             raise ValueError(f'theta_step="cutting_plane" needs p in [1, 2], got {given}; use theta_step="auto"')
         check_prices(*self._prices, self.p, getattr(self, "norm", None), self.theta_step)
+        if self._by_pattern and (getattr(self, "norm", None) is not None or self._prices[0]):
+            other = f"norm={self.norm!r}" if getattr(self, "norm", None) is not None else f"beta={self._prices[0]!r}"
+            raise ValueError(f'missing="pattern" has a block norm p of its own for every pattern, and takes no other; got {other}')
         if not isinstance(getattr(self, "shared_weights", False), bool | np.bool_):
             raise ValueError(f"shared_weights must be True or False, got {self.shared_weights!r}")
         if self.ray_params is not None and not isinstance(self.ray_params, RayParams):
             raise TypeError(f"ray_params must be a raymkl.RayParams or None, got {type(self.ray_params).__name__}")
+
+    @property
+    def _by_pattern(self) -> bool:
+        """Whether every pattern of presence has weights of its own."""
+        return getattr(self, "missing", None) == "pattern"
 
     @property
     def _prices(self) -> tuple[Any, Any]:
@@ -177,12 +189,14 @@ class BaseMKL(WithCallbacks):
             stack = reading.precomputed_stack(X, square=reset)
             if reset:
                 self.n_features_in_ = stack.shape[1]
-            return stack, {None: stack}, [Precomputed(index=m) for m in range(stack.shape[2])] if reset else self.kernels_
+            kernels = [Precomputed(index=m) for m in range(stack.shape[2])] if reset else self.kernels_
+            return stack, *self._with_presence(stack, {None: stack}, kernels, reset)
         X = reading.check_container(self, X, reset)
         reading.count_rows(X)
         kernels = self._check_kernels(X) if reset else self.kernels_
-        reading.check_complete(X, kernels)
-        vectors = [kernel for kernel in kernels if not reading.is_matrix(kernel)]
+        if getattr(self, "missing", "error") == "error":
+            refuse(X, kernels, None if hasattr(self, "missing") else type(self).__name__)
+        vectors = [kernel for kernel in kernels if not reading.is_matrix(kernel) and not isinstance(kernel, Absence)]
         if isinstance(X, sources.SourceInput):
             spherical = self.normalize == "spherical"
             rows = sources.survey(X, vectors, diagonals=spherical, largest=not spherical and self.dtype == "auto")
@@ -190,14 +204,34 @@ class BaseMKL(WithCallbacks):
             rows = reading.rows_of(X, vectors, None if reset else self.expansion_.support_rows)
             if isinstance(X, sources.Batch):
                 sources.check_widths(rows, self.expansion_.support_rows)
-        rows = {**rows, **reading.matrices_of(X, kernels, reset, {} if reset else self._matrix_columns(X))}
+        if reset:
+            rows |= reading.matrices_of(X, kernels, square=True)
+        elif self._needs_all_columns:  # its gates are those of clusters and say nothing about views
+            rows |= reading.matrices_of(X, kernels, False, self._matrix_columns(X))
+        else:
+            rows |= reading.matrices_of(X, kernels, False, self._matrix_columns(X), self.expansion_.cleared)
         lengths = {key: array.shape[0] for key, array in rows.items()}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"the views of X have different numbers of rows: {lengths}")
         if reset:
-            self._training_columns = reading.matrix_columns_of(X)
+            vars(self).pop("_training_columns", None)
+            if columns := reading.matrix_columns_of(X):
+                self._training_columns = columns
             self._warn_if_unscaled(rows, kernels)
-        return X, rows, kernels
+        return X, *self._with_presence(X, rows, kernels, reset)
+
+    def _with_presence(self, X: Any, rows: dict, kernels: list[Kernel], reset: bool) -> tuple[dict, list[Kernel]]:
+        """Rows that know which views they have, and the kernels with that of missing="neutral"; all as they came without `missing`."""
+        if not hasattr(self, "missing"):
+            return rows, kernels
+        n = next(iter(rows.values())).shape[0]
+        presence = Presence.of(X, kernels, n, None if reset else getattr(self, "view_names_", None))
+        if reset:
+            vars(self).pop("patterns_", None)
+            self.view_names_, self.present_ = presence.names, presence.there.mean(axis=0)
+            kernels = [*kernels, Absence(of=tuple(presence.names))] if self.missing == "neutral" else kernels
+        absences = {key: kernel.indicators(X) for kernel in kernels if isinstance(kernel, Absence) for key in kernel.views}
+        return RowsOfViews({**rows, **absences}, presence), kernels
 
     def _matrix_columns(self, X: Any) -> dict[str, reading.MatrixColumns]:
         """By name of the view, the columns of ready-made matrices that stand for the support vectors (or all training rows).
@@ -248,19 +282,24 @@ class BaseMKL(WithCallbacks):
     ) -> tuple[Problem, dict, list[int] | None]:
         """The problem for the engine, its rows in the dtype to work in, and the gate of every entry.
 
-        kernels : of every entry. gating : gates (n, J), or None if they are yet to be learned, and the gate of every entry; by default
-        those of normalize="spherical". constants : whether heads are yet to be given theirs.
+        kernels : of every entry or, without `gating`, of the model. gating : gates (n, J), or None if they are yet to be learned, and the
+        gate of every entry; by default those of `missing` and of normalize="spherical". constants : whether heads are yet to be given
+        theirs.
         """
         for key in dict.fromkeys(kernel.statistic().view for kernel in kernels if reading.is_matrix(kernel)):
             reading.check_kernel_stack(rows[key], "X" if key is None else f"view {view_of(key)!r} of X")
         if constants:
             self._set_constants(rows, kernels, heads)
+        kernels, found = self._entries(rows, kernels, heads) if gating is None else (kernels, Gating(*gating))
+        gates, gate_of_entry = found.gates, found.of_entry
         for head in heads:
             head.norm.check(len(kernels))
         n = next(iter(rows.values())).shape[0]
-        gates, gate_of_entry = self._spherical_gates(rows, kernels) if gating is None else gating
         values = n * n * len(kernels)
-        families = group(*_without_constant_gates(kernels, gates, gate_of_entry), join=True)
+        learned = self.normalize not in (None, "spherical")
+        families = group(*_without_constant_gates(kernels, gates, gate_of_entry, learned), join=True)
+        for family in families:
+            family.present = found.present_of(family.gate)
         light = _light(families, rows)
         # Where weights are not bounded (p > 2, say) quadratic terms may vanish: their round-off decides about the gap, and light statistics
         # cost little more in float64.
@@ -287,12 +326,29 @@ class BaseMKL(WithCallbacks):
         problem.cells = cell_dtypes(families, rows, problem.dtype_of)
         return problem, rows, gate_of_entry
 
+    def _entries(self, rows: dict, kernels: list[Kernel], heads: list[Head]) -> tuple[list[Kernel], Gating]:
+        """The kernel of every entry, and the gates: a round over the kernels, or with missing="pattern" one for each cluster."""
+        presence = presence_of(rows) if getattr(self, "missing", "error") != "error" else None
+        gating = gating_of(kernels, rows, presence, self.normalize == "spherical", getattr(self, "missing", None) == "scaled")
+        if not self._by_pattern:
+            return kernels, gating
+        self.patterns_ = presence.patterns
+        rounds = 1 + len(self.patterns_)
+        for head in heads:
+            head.norm = clustered_norm(head.norm.p, rounds, len(kernels))
+            head.normalisation = None if head.normalisation is None else np.tile(head.normalisation, rounds)
+        return kernels * rounds, clustered(gating, presence.clusters(self.patterns_))
+
     def _set_constants(self, rows: dict, kernels: list[Kernel], heads: list[Head], known: dict | None = None) -> None:
         """Give heads what is learned of their rows before training: factors of normalize="tail", and prices.
 
         known : tail sums that need not be found again. Those of an earlier fit are forgotten.
         """
         vars(self).pop("tail_sums_", None)
+        presence = presence_of(rows)
+        if presence is not None and not presence.complete:
+            for mask in {head.bounds.tobytes(): head.bounds > 0 for head in heads}.values():
+                presence.check(mask)
         known = {} if known is None else known
         where = self.engine, self.ray_params
         set_prices(heads, kernels, rows, *self._prices, self.p, *where, known)
@@ -302,7 +358,9 @@ class BaseMKL(WithCallbacks):
 
     def _start(self, n: int, n_kernels: int) -> tuple[np.ndarray, np.ndarray] | None:
         """Solution of the last fit, of one head, to continue from, if it fits."""
-        if not self.warm_start or not hasattr(self, "dual_coef_") or self.expansion_.n_train != n or len(self.kernel_weights_) != n_kernels:
+        if not self.warm_start or not hasattr(self, "dual_coef_"):
+            return None
+        if self.expansion_.n_train != n or np.shape(self.kernel_weights_) != (n_kernels,):
             return None
         a = np.zeros(n)
         a[self.support_] = self.dual_coef_[0]
@@ -327,6 +385,8 @@ class BaseMKL(WithCallbacks):
             folds.rows, folds.gates, folds.gate_of_entry = rows, problem.gates, gate_of_entry
             self.history_ = [row for row in self.history_ if row["head"] < len(heads)]
         self._keep(results)
+        if self._by_pattern:
+            self.kernel_weights_ = self.kernel_weights_.reshape(*self.kernel_weights_.shape[:-1], -1, len(kernels))
         self._expand(effective_weights(results), rows, problem.gates, gate_of_entry)
         self._warn_if_short(results)
 
@@ -413,10 +473,10 @@ class BaseMKL(WithCallbacks):
 
         copy : columns of `support_` as arrays; else as `SomeColumns` of what came.
         """
-        _, rows, kernels = self._read(X, reset=False)
-        rows = self.expansion_.with_support_columns(rows, copy)
-        gated = [kernel for kernel, gate in zip(kernels, self.expansion_.gate_of_entry, strict=True) if gate != NO_GATE]
-        return rows, row_gates(gated, rows)
+        _, read, _ = self._read(X, reset=False)
+        rows = self.expansion_.with_support_columns(read, copy)
+        spherical, scaled = self.normalize == "spherical", getattr(self, "missing", None) == "scaled"
+        return rows, gates_of_new(self.expansion_, rows, presence_of(read), getattr(self, "patterns_", None), spherical, scaled)
 
     @datasets_too
     def contributions(self, X: Any) -> np.ndarray:
@@ -501,15 +561,27 @@ def _light(families: list, rows: Mapping) -> frozenset:
     )
 
 
+def clustered_norm(p: float, n_clusters: int, n_kernels: int) -> GroupedNorm:
+    """One block norm p for the entries of every cluster, whose squares add up."""
+    return GroupedNorm(float(p), tuple(np.repeat(np.arange(n_clusters), n_kernels).tolist()), outer=2.0)
+
+
 def _without_constant_gates(
-    kernels: list[Kernel], gates: np.ndarray | None, gate_of_entry: list[int] | None
+    kernels: list[Kernel], gates: np.ndarray | None, gate_of_entry: list[int] | None, learned: bool
 ) -> tuple[list[Kernel], list[int] | None]:
-    """Kernels and gates to train with: a gate that is the same number for all rows becomes a factor, which costs nothing."""
+    """Kernels and gates to train with: a gate that is the same number for all rows becomes a factor, which costs nothing.
+
+    learned : whether constants are learned of the kernels, which would see that factor.
+    """
     if gates is None:
         return kernels, gate_of_entry
     constant = (gates[0] > 0) & (gates == gates[0]).all(axis=0)
     kernels, gate_of_entry = list(kernels), list(gate_of_entry)
     for entry, gate in enumerate(gate_of_entry):
-        if gate != NO_GATE and constant[gate]:
+        if gate == NO_GATE or not constant[gate]:
+            continue
+        if gates[0, gate] == 1.0:
+            gate_of_entry[entry] = NO_GATE
+        elif not learned and not reading.is_matrix(kernels[entry]):
             kernels[entry], gate_of_entry[entry] = Scaled(kernels[entry], float(gates[0, gate]) ** 2), NO_GATE
     return kernels, gate_of_entry

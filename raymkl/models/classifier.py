@@ -110,6 +110,11 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     kernel_costs : None, "tail" or (M,) numbers >= 0
         r_m of the prices: all 1, the tail sum of the kernel as it was given (its trace less two eigenvalues) over the number of rows that
         count, or these numbers.
+    missing : {"error", "zero", "neutral", "scaled", "pattern"}
+        What is done about rows of a `Views` that lack a view which a kernel reads. "zero": the kernel is 0 for them. "neutral" (the one
+        to begin with): the same, and one more kernel, the last, by which it is learned what it means that a view is absent. "scaled":
+        zero, and what is there counts sqrt(V / V_x) times, for V_x of V views. "pattern": weights for all rows as in zero, and others on
+        top for each pattern of presence. "error": such rows are an error. See docs/missing.md.
     probability : {None, "sigmoid", "isotonic"}
         Calibrated probabilities (`predict_proba`): curves fitted to the decision values of rows held out, one per class,
         as `CalibratedClassifierCV(ensemble=False)` does. The folds are heads beside the fit, which stays what it is.
@@ -122,7 +127,8 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     Attributes
     ----------
     classes_ : (n_classes,) labels. n_features_in_ : int.
-    kernel_weights_ : (M,) for two classes or shared weights, else (n_classes, M).
+    kernel_weights_ : (M,) for two classes or shared weights, else (n_classes, M). missing="neutral": M + 1 kernels. missing="pattern":
+        (1 + R, M) or (n_classes, 1 + R, M), those of all rows first.
     support_ : (n_support,) training rows with a dual variable other than zero (of any class).
     dual_coef_ : (1 or n_classes, n_support) signed dual variables. intercept_ : (1 or n_classes,).
     duality_gap_, primal_objective_, dual_objective_ : float for two classes or shared weights (of all classes together), else
@@ -131,6 +137,8 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         and gap are "proved" (of the formulas) or those of the rounds ("float32", "float64").
     shard_failures_ : int, shards that were lost and replaced. resumed_from_ : round of the checkpoint that the fit began with, or None.
     tail_sums_ : (M,) what the kernels were divided by, with normalize="tail" or a `kernels.TailSum`.
+    view_names_ : (V,) the views that the kernels read. present_ : (V,) the share of the training rows that have each of them.
+    patterns_ : (R, V) bool, patterns of presence among the training rows, with missing="pattern".
     kernels_ : the kernels that were learned over. engine_used_ : "local" or "ray".
     expansion_ : `raymkl.models.expansion.Expansion`, the sum over support vectors that predictions are made of.
     held_out_decision_ : (n,) or (n, n_classes) decision values of the training rows, each by the fold that holds it out;
@@ -178,6 +186,7 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         multi_class: str = "ovr",
         beta: float = 0.0,
         kernel_costs: Any = None,
+        missing: str = "error",
         probability: str | None = None,
         cv: Any = 5,
         conformal: bool = False,
@@ -204,6 +213,7 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         self.multi_class = multi_class
         self.beta = beta
         self.kernel_costs = kernel_costs
+        self.missing = missing
         self.probability = probability
         self.cv = cv
         self.conformal = conformal
@@ -336,7 +346,7 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         if not self.warm_start or not hasattr(self, "dual_coef_"):
             return []
         weights = np.atleast_2d(self.kernel_weights_)
-        if self.expansion_.n_train != n or weights.shape[1] != n_kernels:
+        if self.expansion_.n_train != n or weights.shape[1:] != (n_kernels,) or self._by_pattern:
             return []
         starts, weights = [], np.broadcast_to(weights, (len(self.dual_coef_), n_kernels))  # shared ones belong to every head
         for coefficients, theta in zip(self.dual_coef_, weights, strict=True):

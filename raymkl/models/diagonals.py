@@ -14,32 +14,40 @@ import numpy as np
 from ..kernels.base import Kernel
 from ..kernels.normalize import gate_of_diagonal
 from ..kernels.pairs.families import NO_GATE, group
+from ..kernels.pairs.statistics import Statistic
 from . import sources
 
 
 def spherical_gates(kernels: Sequence[Kernel], rows: Mapping) -> tuple[np.ndarray | None, list[int]]:
-    """Gates (n, J) and the gate of every kernel; kernels whose gate is one for all rows have none. None without any gate."""
+    """Gates (n, J) and the gate of every kernel; kernels whose gate is one whatever the row is have none. None without any gate."""
     columns, gate_of_kernel = [], []
-    for diagonal in diagonals(kernels, rows):
-        gate = gate_of_diagonal(diagonal)
-        if np.all(gate == 1.0):
-            gate_of_kernel.append(NO_GATE)
-        else:
-            gate_of_kernel.append(len(columns))
+    for gate in lengths(kernels, rows):
+        gate_of_kernel.append(NO_GATE if gate is None else len(columns))
+        if gate is not None:
             columns.append(gate)
     return (np.stack(columns, axis=1) if columns else None), gate_of_kernel
 
 
+def lengths(kernels: Sequence[Kernel], rows: Mapping) -> list[np.ndarray | None]:
+    """(n,) 1 / sqrt(k(x, x)) of every kernel; None where k(x, x) is one by its formula: rows of length one may be followed by others."""
+    own = [kernel for kernel in kernels if not _has_length_one(kernel)]
+    found = iter(diagonals(own, rows))
+    return [None if _has_length_one(kernel) else gate_of_diagonal(next(found)) for kernel in kernels]
+
+
+def _has_length_one(kernel: Kernel) -> bool:
+    """Whether a kernel is a function of a distance that is one at zero."""
+    return type(kernel.statistic()).diagonal is Statistic.diagonal and float(np.asarray(kernel.profile(np.zeros(1)))[0]) == 1.0
+
+
 def diagonals(kernels: Sequence[Kernel], rows: Mapping) -> list[np.ndarray]:
     """k(x, x), (n,), of every kernel from rows by view key; what kernels share is computed once."""
-    known = [sources.known_diagonal(kernel, rows) for kernel in kernels]
-    if kernels and all(diagonal is not None for diagonal in known):
-        return known
-    found: dict[int, np.ndarray] = {}
-    for family in group(kernels, join=True):
+    found = {m: sources.known_diagonal(kernel, rows) for m, kernel in enumerate(kernels)}
+    unknown = [m for m, diagonal in found.items() if diagonal is None]
+    for family in group([kernels[m] for m in unknown], join=True):
         t = family.statistic.diagonal(family.statistic.prepare(rows))
-        found.update({member: np.asarray(family.values(i, t), np.float64) for i, member in enumerate(family.members)})
-    return [found[member] for member in range(len(kernels))]
+        found.update({unknown[member]: np.asarray(family.values(i, t), np.float64) for i, member in enumerate(family.members)})
+    return [found[m] for m in range(len(kernels))]
 
 
 def row_gates(kernels: Sequence[Kernel], rows: Mapping) -> np.ndarray | None:

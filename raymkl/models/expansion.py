@@ -110,6 +110,22 @@ class Expansion:
             f"or (n_test, {len(self.support)}, {wanted}) for the rows of support_ alone"
         )
 
+    def cleared(self, key: Any, stack: Any) -> Any:
+        """Ready-made matrices (n, n_train or S, M) that new examples bring, without the columns of rows that lack the view.
+
+        What stands there is not read: where some training rows lack it, the result has the columns of `support` alone, and zeros in
+        those of such rows.
+        """
+        gate = next((self.gate_of_entry[m] for m, kernel in enumerate(self.kernels) if key in kernel.views), NO_GATE)
+        if gate == NO_GATE:
+            return stack
+        stack, outside = np.asarray(stack), self.support_gates[:, gate] == 0
+        if stack.ndim not in (2, 3) or stack.shape[1] not in (self.n_train, len(self.support)):
+            return stack  # an error that others explain
+        stack = stack[:, self.support] if stack.shape[1] == self.n_train else stack.copy()
+        stack[:, outside] = 0
+        return stack
+
     # -- sums over the support vectors ----------------------------------------------------------------------------------
 
     def decision(self, rows: dict, gates: np.ndarray | None = None) -> np.ndarray:
@@ -197,7 +213,8 @@ class Expansion:
                     for position, e in enumerate(entries):
                         gate = self.gate_of_entry[e]
                         row_gate = 1.0 if gate == NO_GATE else gates[part, gate][:, None]
-                        add(part, e, sums[:, position] * row_gate * self.weights[:, e])
+                        # What lies outside a gate is 0, not -0.
+                        add(part, e, sums[:, position] * row_gate * self.weights[:, e] + 0.0)
 
         _in_blocks(block, _n_rows(rows), self._block_rows(families))
 

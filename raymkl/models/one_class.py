@@ -20,10 +20,13 @@ from .runs.callbacks import a_run
 class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
     """The region that most examples lie in, under a learned combination of kernels.
 
-        min_{w,b}  1/2 ||w||_{2,p}^2 + sum_i c_i max(0, -f(x_i)) + nu sum_i c_i b,    f(x) = sum_m <w_m, phi_m(x)> + b,   c = sample_weight
+        min_{w,b}  1/2 ||w||_{2,p}^2 + sum_i c_i max(0, -f(x_i)) + nu sum_i c_i b
 
-    solved to a certified relative duality gap; the one-class support vector machine over many kernels. f is positive inside the region and
-    negative outside. At most the part `nu` of the training examples (by weight) lie outside, at least that part are support vectors.
+        f(x) = sum_m <w_m, phi_m(x)> + b,     c = sample_weight
+
+    solved to a certified relative duality gap; the one-class support vector machine over many kernels, for
+    outliers and novelties. f is positive inside the region and negative outside. At most the part `nu` of the
+    training examples (by weight) lie outside, at least that part are support vectors.
 
     Parameters
     ----------
@@ -31,16 +34,30 @@ class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
         As for `MKLClassifier`.
     nu : float in (0, 1]
         See above.
-    p, solver, theta_step, normalize, tol, engine, ray_params, max_iter, warm_start, dtype, exact, random_state, verbose, norm
+    p, norm, solver, theta_step, normalize, tol, max_iter, warm_start : object
+        As for `MKLClassifier`.
+    engine, ray_params, dtype, exact, random_state, verbose : object
         As for `MKLClassifier`.
 
     Attributes
     ----------
-    kernel_weights_ : (M,). support_ : (n_support,) training rows outside the region or on its boundary.
-    dual_coef_ : (1, n_support) dual variables; they sum to nu times the weight of all rows. intercept_ : (1,).
-    offset_ : float, `-intercept_`: decision_function = score_samples - offset_.
-    duality_gap_, primal_objective_, dual_objective_ : float. n_iter_, converged_, history_, kernels_, n_features_in_,
-        engine_used_, expansion_ : as for `MKLClassifier`.
+    kernel_weights_ : ndarray of shape (M,)
+        Weights of the kernels.
+    support_ : ndarray of shape (n_support,)
+        Training rows outside the region or on its boundary.
+    dual_coef_ : ndarray of shape (1, n_support)
+        Dual variables; they sum to nu times the weight of all rows.
+    intercept_ : ndarray of shape (1,)
+        b.
+    offset_ : float
+        The same with the other sign: decision_function = score_samples - offset_.
+    duality_gap_, primal_objective_, dual_objective_ : float
+        Relative gap, and both sides of it.
+    n_iter_, converged_, history_, kernels_, n_features_in_, engine_used_, expansion_ : object
+        As for `MKLClassifier`.
+
+    References ---------- Schoelkopf, Platt, Shawe-Taylor, Smola, Williamson: Estimating the support of a
+    high-dimensional distribution. Neural Computation 13, 2001.
 
     Examples
     --------
@@ -50,11 +67,6 @@ class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
     >>> model = MKLOneClass(kernels=kernels.rbf([0.1, 1.0]), nu=0.1, engine="local").fit(X)
     >>> model.predict([[0.0, 0.0], [5.0, 5.0]])
     array([ 1, -1])
-
-    References
-    ----------
-    Schoelkopf, Platt, Shawe-Taylor, Smola, Williamson: Estimating the support of a high-dimensional distribution. Neural Computation 13,
-    2001.
     """
 
     # Not a parameter here: a factor of all c_i is one of f, too.
@@ -103,9 +115,21 @@ class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
 
     @a_run
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> MKLOneClass:
-        """Learn from n examples: X (any container), sample_weight (n,) or None. y is not used.
+        """Learn the region that most rows lie in.
 
-        X may be a path (Parquet file or directory, Arrow IPC file) or a `ray.data.Dataset`.
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
+            Rows.
+        y : None
+            Not used.
+        sample_weight : array-like of shape (n,), or None
+            Weights of the rows; None for alike.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
         """
         self._check_params()
         X, _ = self._source_of(X, y)
@@ -158,17 +182,50 @@ class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
 
     @datasets_too
     def decision_function(self, X: Any) -> np.ndarray:
-        """f(x), (n,): positive inside the region, negative outside."""
+        """Decision values f(x): positive inside the region, negative outside.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
+            Rows.
+
+        Returns
+        -------
+        values : ndarray of shape (n,)
+            A Dataset of a Dataset.
+        """
         check_is_fitted(self, "dual_coef_")
         return self._decision(X)[:, 0]
 
     def score_samples(self, X: Any) -> np.ndarray:
-        """f(x) without its intercept, (n,): the larger, the more usual."""
+        """Decision values without the intercept: the larger, the more usual.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
+            Rows.
+
+        Returns
+        -------
+        values : ndarray of shape (n,)
+            decision_function + offset_.
+        """
         return self.decision_function(X) + self.offset_
 
     @datasets_too
     def predict(self, X: Any) -> np.ndarray:
-        """+1 inside the region and -1 outside, (n,)."""
+        """Which rows lie inside.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
+            Rows.
+
+        Returns
+        -------
+        inside : ndarray of shape (n,)
+            +1 inside the region and -1 outside.
+        """
         return np.where(self.decision_function(X) >= 0, 1, -1)
 
 

@@ -106,18 +106,6 @@ def _width(X: Any) -> int:
     return sum(int(np.prod(getattr(value, "shape", (0, 1))[1:])) for value in X.values())
 
 
-def check_complete(X: Any, kernels: list[Kernel]) -> None:
-    """Raise ValueError for a `Views` with rows that lack a view that one of the kernels reads."""
-    if not is_views(X) or X.is_complete:
-        return
-    for key in dict.fromkeys(key for kernel in kernels for key in kernel.views):
-        if is_store(key) and key not in X:
-            continue  # a kernel store that is read beside X
-        absent = np.flatnonzero(~X.has(view_of(key)))
-        if len(absent):
-            raise ValueError(f"{len(absent)} of {len(X)} rows of X lack {_where(key)}, the first of them row {absent[0]}")
-
-
 def rows_of(X: Any, kernels: list[Kernel], spare: Mapping | None = None) -> dict:
     """Rows by view key for all views that the kernels read: checked; numbers are finite, strings are packed (see `data.strings`).
 
@@ -151,18 +139,29 @@ def rows_of(X: Any, kernels: list[Kernel], spare: Mapping | None = None) -> dict
 
 
 def _rows_of_views(X: Any, kernels: list[Kernel], spare: Mapping) -> dict:
-    bare = [key for key in dict.fromkeys(key for kernel in kernels for key in kernel.views) if not X.has(view_of(key)).any()]
+    keys = list(dict.fromkeys(key for kernel in kernels for key in kernel.views))
+    bare = [key for key in keys if not X.has(view_of(key)).any()]
     for key in bare:
-        if key not in spare or spare[key].shape[0] == 0:
+        if key not in spare:
             raise ValueError(f"no row of X has {_where(key)}, which {next(k for k in kernels if key in k.views)!r} reads")
-    rows = rows_of(X.readable(), [kernel for kernel in kernels if not set(bare) & set(kernel.views)])
+    views = X.readable(dict.fromkeys(view_name(dict.fromkeys(X.names), view_of(key)) for key in keys if key not in bare))
+    rows = rows_of(views, [kernel for kernel in kernels if not set(bare) & set(kernel.views)])
     for kernel in kernels:
-        others = [key for key in kernel.views if key not in bare and key not in rows]
         strings = kernel.string_views()
-        for key in others:  # read beside a view that nobody has
-            view = X.readable()
-            rows[key] = select_strings(view, view_of(key), kernel) if key in strings else _numeric(select(view, view_of(key)), key, view)
-    return {**rows, **{key: spare[key][np.zeros(len(X), int)] for key in bare}}
+        for key in kernel.views:
+            if key not in bare and key not in rows:  # read beside a view that nobody has
+                rows[key] = (
+                    select_strings(views, view_of(key), kernel) if key in strings else _numeric(select(views, view_of(key)), key, views)
+                )
+    return {**rows, **{key: _copies(spare[key], len(X)) for key in bare}}
+
+
+def _copies(rows: Any, n: int) -> Any:
+    """n copies of the first of some rows; zeros where there are none."""
+    if rows.shape[0]:
+        return rows[np.zeros(n, int)]
+    empty = sp.csr_matrix if sp.issparse(rows) else np.zeros
+    return empty((n, *rows.shape[1:]), dtype=rows.dtype)
 
 
 def _where(key: Any) -> str:
@@ -323,24 +322,23 @@ def matrix_columns_of(X: Any) -> dict[str, MatrixColumns]:
     """The columns that stand for the rows of a `Views`, of all its ready-made matrices by name."""
     if not is_views(X) or not X.matrices:
         return {}
-    rows = {name: view for name, view in X.readable().items() if isinstance(view, MatrixRows)}
+    rows = X.readable(X.matrices)
     return {name: MatrixColumns(part.identity, part.numbers, (*part.shape, 1)[2]) for name, part in rows.items()}
 
 
-def _stacks_of_views(X: Any, kernels: list[Kernel], square: bool, columns: Mapping[str, MatrixColumns]) -> dict:
+def _stacks_of_views(X: Any, kernels: list[Kernel], square: bool, columns: Mapping[str, MatrixColumns], cleared: Callable) -> dict:
     stacks: dict[Any, Any] = {}
-    views = X.readable()
     for key in dict.fromkeys(kernel.statistic().view for kernel in kernels if isinstance(kernel, Precomputed)):
         if is_store(key):
             continue
         name = view_name(dict.fromkeys(X.names), view_of(key))
-        rows, known = views.get(name), columns.get(name)
+        rows, known = X.readable([name]).get(name), columns.get(name)
         if rows is None and not square and known is not None:
             stacks[key] = np.zeros((len(X), len(known.numbers), known.depth))
         elif rows is None:
             raise ValueError(f"no row of X has {_where(key)}")
         elif not isinstance(rows, MatrixRows):
-            stacks[key] = precomputed_stack(select(rows), square)
+            stacks[key] = precomputed_stack(cleared(key, select(rows)), square)
         elif square and not rows.is_whole:
             if not rows.of_square:
                 raise ValueError(
@@ -350,7 +348,7 @@ def _stacks_of_views(X: Any, kernels: list[Kernel], square: bool, columns: Mappi
         elif not square and known is not None and known.identity == rows.identity:
             stacks[key] = precomputed_stack(rows.columns(known.numbers), square)
         else:
-            given = rows.given()
+            given = cleared(key, rows.given())
             stacks[key] = StoreRows(given) if square and isinstance(given, KernelStore) else precomputed_stack(given, square)
     return stacks
 
@@ -368,13 +366,24 @@ def _square_part(rows: MatrixRows, key: Any) -> np.ndarray | StoreRows:
     return precomputed_stack(rows.columns(rows.numbers), square=True)
 
 
-def matrices_of(X: Any, kernels: list[Kernel], square: bool, columns: Mapping[str, MatrixColumns] | None = None) -> dict:
+def _as_it_came(key: Any, stack: Any) -> Any:
+    return stack
+
+
+def matrices_of(
+    X: Any,
+    kernels: list[Kernel],
+    square: bool,
+    columns: Mapping[str, MatrixColumns] | None = None,
+    cleared: Callable[[Any, Any], Any] = _as_it_came,
+) -> dict:
     """Stacks of the views that Precomputed kernels read, (rows, columns, M) each.
 
     columns : those that stand for the rows of a fitted model, by the name of the view: they are taken of rows of the
-    matrix that it was fitted to. Other rows bring theirs, and where no row has the view there are zeros.
+    matrix that it was fitted to. Other rows bring theirs, and where no row has the view there are zeros. cleared : what is made of a
+    stack that was brought, by view key, before it is looked at.
     """
-    stacks = _stacks_of_views(X, kernels, square, columns or {}) if is_views(X) else {}
+    stacks = _stacks_of_views(X, kernels, square, columns or {}, cleared) if is_views(X) else {}
     for kernel in kernels:
         if isinstance(kernel, Precomputed) and kernel.statistic().view not in stacks:
             key = kernel.statistic().view
@@ -386,7 +395,8 @@ def matrices_of(X: Any, kernels: list[Kernel], square: bool, columns: Mapping[st
                     + ("write a kernel store (raymkl.kernels.write_store)" if square else "predict from a dict of arrays in memory")
                 )
             else:
-                stacks[key] = precomputed_stack(X if key is None and not is_dict(X) else select(X, view_of(key)), square)
+                given = X if key is None and not is_dict(X) else select(X, view_of(key))
+                stacks[key] = precomputed_stack(cleared(key, given), square)
     for kernel in kernels:
         if isinstance(kernel, Precomputed) and kernel.index >= stacks[kernel.statistic().view].shape[2]:
             depth = stacks[kernel.statistic().view].shape[2]

@@ -39,7 +39,7 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
     epsilon : float >= 0
         Errors up to this size cost nothing, with the losses that have a tube; in the units of y.
     p, solver, theta_step, normalize, tol, engine, ray_params, max_iter, warm_start, dtype, exact, random_state, verbose, norm, beta,
-    kernel_costs
+    kernel_costs, missing
         As for `MKLClassifier`.
     loss : {"epsilon_insensitive", "squared", "squared_epsilon_insensitive", "huber", "quantile"}
         With r = y - f: max(0, |r| - epsilon), r^2 / 2, max(0, |r| - epsilon)^2 / 2, r^2 / 2 that goes on linearly beyond delta, or
@@ -58,7 +58,7 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
     kernel_weights_ : (M,). support_ : (n_support,) training rows outside or on the edge of the tube.
     dual_coef_ : (1, n_support) signed dual variables. intercept_ : (1,).
     duality_gap_, primal_objective_, dual_objective_ : float. n_iter_, converged_, history_, kernels_, n_features_in_,
-        engine_used_, expansion_ : as for `MKLClassifier`.
+        engine_used_, view_names_, present_, patterns_, expansion_ : as for `MKLClassifier`.
     held_out_decision_ : (n,) predictions of the training rows, each by the fold that holds it out; with `conformal`, as
         folds_, fold_gaps_ and fold_models_, which are as for `MKLClassifier`.
 
@@ -97,6 +97,7 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
         norm: Norm | None = None,
         beta: float = 0.0,
         kernel_costs: Any = None,
+        missing: str = "error",
         conformal: bool = False,
         cv: Any = 5,
     ):
@@ -122,6 +123,7 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
         self.norm = norm
         self.beta = beta
         self.kernel_costs = kernel_costs
+        self.missing = missing
         self.conformal = conformal
         self.cv = cv
 

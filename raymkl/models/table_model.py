@@ -278,18 +278,51 @@ class TableModel:
 
     @datasets_too
     def predict(self, X: Any) -> np.ndarray:
-        """Labels (n,) of the rows of a table."""
+        """Labels, or numbers, of the rows of a table.
+
+        Parameters
+        ----------
+        X : DataFrame, pyarrow.Table, dict of columns, ndarray, or path
+            Rows with the columns of training, as they are.
+
+        Returns
+        -------
+        labels : ndarray of shape (n,)
+            As the model predicts them.
+        """
         return self.model.predict(self.preparation.transform(X))
 
     @datasets_too
     def decision_function(self, X: Any) -> np.ndarray:
-        """Decision values (n,) or (n, n_classes)."""
+        """Decision values of the rows of a table.
+
+        Parameters
+        ----------
+        X : DataFrame, pyarrow.Table, dict of columns, ndarray, or path
+            Rows with the columns of training, as they are.
+
+        Returns
+        -------
+        values : ndarray of shape (n,)
+            With more than two classes (n, n_classes).
+        """
         return self.model.decision_function(self.preparation.transform(X))
 
     @available_if(lambda self: hasattr(self.model, "predict_proba"))
     @datasets_too
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities (n, n_classes)."""
+        """Probabilities of the classes.
+
+        Parameters
+        ----------
+        X : DataFrame, pyarrow.Table, dict of columns, ndarray, or path
+            Rows with the columns of training, as they are.
+
+        Returns
+        -------
+        probabilities : ndarray of shape (n, n_classes)
+            Where the model has them.
+        """
         return self.model.predict_proba(self.preparation.transform(X))
 
     @available_if(lambda self: hasattr(self.model, "predict_set"))
@@ -306,15 +339,45 @@ class TableModel:
 
     @datasets_too
     def contributions(self, X: Any) -> np.ndarray:
-        """What every kernel brings to the decision values; see the model's `contributions`."""
+        """What every kernel brings to the decision values; see the model's `contributions`.
+
+        Parameters
+        ----------
+        X : DataFrame, pyarrow.Table, dict of columns, ndarray, or path
+            Rows with the columns of training, as they are.
+
+        Returns
+        -------
+        parts : ndarray of shape (n, M)
+            With more than two classes (n, n_classes, M).
+        """
         return self.model.contributions(self.preparation.transform(X))
 
     def score(self, X: Any, y: Any) -> float:
-        """Score of the model on the rows of a table with labels y (n,)."""
+        """Score of the model on the rows of a table.
+
+        Parameters
+        ----------
+        X : DataFrame, pyarrow.Table, dict of columns, ndarray, or path
+            Rows with the columns of training, as they are.
+        y : array-like of shape (n,)
+            Labels.
+
+        Returns
+        -------
+        score : float
+            That of the model.
+        """
         return self.model.score(self.preparation.transform(X), y)
 
     def save(self, path: Any) -> None:
-        """Write model and preparation to one file (see `raymkl.load`)."""
+        """Write model and preparation to one file (see `raymkl.load`).
+
+        Parameters
+        ----------
+        path : str or path
+            File to write.
+        """
         from ..io import save
 
         save(self, path)

@@ -3,6 +3,8 @@
     tail_m = trace(K_m) - (its zeta largest eigenvalues),     K_m over the training rows of positive weight
     rho_m = beta * sum_i C_i * r_m,                           r_m = 1, tail_m / n or a number of the user's
 
+A row counts for a kernel if it has the views that the kernel reads.
+
 Up to `EXACT_ROWS` rows by the eigenvalues of one matrix after the other, in this process; beyond, over the shards of the engine
 (`engine.programs.tail_sums`), within three per cent.
 """
@@ -25,6 +27,7 @@ from ..kernels.matrices import kernel_matrices
 from ..kernels.normalize import check_tails, check_zeta, tail_of, zeta_of
 from ..kernels.pairs.families import group
 from ..optim.norms import PricedNorm
+from .missing.presence import names_read, presence_of
 
 # Rows up to which one matrix at a time is held here.
 EXACT_ROWS = 2_500
@@ -45,7 +48,7 @@ def tail_sums(
 
     Parameters
     ----------
-    rows : dict from view key to array, as estimators read them.
+    rows : dict from view key to array, as estimators read them. Of every kernel those count that have its views.
     kernels : list of M kernels. A kernel that occurs several times is looked at once.
     used : (n,) bool, rows that count, or (H, n) for several sets of them.
     zeta : eigenvalues to leave out, below the number of rows that count.
@@ -57,24 +60,44 @@ def tail_sums(
     tails : (M,), or (H, M), none negative.
     """
     masks = np.atleast_2d(np.asarray(used, bool))
-    check_zeta(zeta, int(masks.sum(axis=1).min()))
     distinct = {id(kernel): kernel for kernel in kernels}
     bank = list(distinct.values())
-    n, most = masks.shape[1], int(masks.sum(axis=1).max())
-    lazy = any(getattr(array, "in_source", False) for array in rows.values())
-    if most <= EXACT_ROWS and not (lazy and n > 4 * EXACT_ROWS):
-        tails, traces = _exact(from_block(dict(rows), list(rows)), bank, masks, zeta)
-    else:
-        problem = Problem(views=list(rows), families=group(bank, join=True), n_rows=n, n_entries=len(bank), dtype=np.float64)
-        # There is nothing in it worth a checkpoint.
-        params = None if ray_params is None else replace(ray_params, checkpoint_dir=None, name=None, storage_path=None)
-        tails, traces = train(rows, problem, TailSums(bank, masks, zeta), engine, params).results
+    tails, traces = np.empty((2, len(masks), len(bank)))
+    for present, members in _by_presence(bank, rows):
+        there = masks if present is None else masks & present
+        check_zeta(zeta, int(there.sum(axis=1).min()))
+        tails[:, members], traces[:, members] = _tails_and_traces(rows, [bank[m] for m in members], there, zeta, engine, ray_params)
     place = {key: position for position, key in enumerate(distinct)}
     which = [place[id(kernel)] for kernel in kernels]
     tails = np.maximum(tails, 0.0)
     for h in range(len(masks) if needed else 0):
         check_tails(tails[h, which], traces[h, which])
     return tails[0, which] if np.ndim(used) == 1 else tails[:, which]
+
+
+def _by_presence(kernels: list[Kernel], rows: dict) -> list[tuple[np.ndarray | None, list[int]]]:
+    """Positions of the kernels that the same rows (n,) have; None for all rows."""
+    presence = presence_of(rows)
+    if presence is None or presence.complete:
+        return [(None, list(range(len(kernels))))]
+    found: dict[tuple, list[int]] = {}
+    for m, kernel in enumerate(kernels):
+        found.setdefault(tuple(names_read(kernel, presence.names)), []).append(m)
+    return [(presence.has(names), members) for names, members in found.items()]
+
+
+def _tails_and_traces(
+    rows: dict, bank: list[Kernel], masks: np.ndarray, zeta: int, engine: Any, ray_params: RayParams | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Tail sums and traces, both (H, M), of kernels over rows that all of them have."""
+    n, most = masks.shape[1], int(masks.sum(axis=1).max())
+    lazy = any(getattr(array, "in_source", False) for array in rows.values())
+    if most <= EXACT_ROWS and not (lazy and n > 4 * EXACT_ROWS):
+        return _exact(from_block(dict(rows), list(rows)), bank, masks, zeta)
+    problem = Problem(views=list(rows), families=group(bank, join=True), n_rows=n, n_entries=len(bank), dtype=np.float64)
+    # There is nothing in it worth a checkpoint.
+    params = None if ray_params is None else replace(ray_params, checkpoint_dir=None, name=None, storage_path=None)
+    return train(rows, problem, TailSums(bank, masks, zeta), engine, params).results
 
 
 def _exact(rows: dict, kernels: list[Kernel], masks: np.ndarray, zeta: int) -> tuple[np.ndarray, np.ndarray]:
@@ -183,7 +206,10 @@ def set_prices(
         elif isinstance(costs, str):
             if (ZETA, mask.tobytes()) not in known:
                 known[ZETA, mask.tobytes()] = tail_sums(rows, kernels, mask, ZETA, engine, ray_params, needed=False)
-            r = known[ZETA, mask.tobytes()] / mask.sum()
+            counts = np.empty(len(kernels))
+            for present, members in _by_presence(kernels, rows):
+                counts[members] = mask.sum() if present is None else (mask & present).sum()
+            r = known[ZETA, mask.tobytes()] / counts
         else:
             r = costs
         head.norm = PricedNorm(float(p), tuple(float(beta) * head.path[0] * float(head.bounds.sum()) * r))

@@ -24,7 +24,26 @@ def _pyplot() -> Any:
 
 
 def shorten(text: str, longest: int = LONGEST_NAME) -> str:
-    """The text, with its middle left out when it is longer than `longest`."""
+    """The text, with its middle left out when it is too long.
+
+    Parameters
+    ----------
+    text : str
+        Any.
+    longest : int
+        Characters at most.
+
+    Returns
+    -------
+    text : str
+        As it was, or with an ellipsis.
+
+    Examples
+    --------
+    >>> from raymkl.plot import shorten
+    >>> shorten("WeightedDegree(degree=20)", 12)
+    'Weighted…20)'
+    """
     if len(text) <= longest:
         return text
     tail = (longest - 1) // 3
@@ -32,14 +51,53 @@ def shorten(text: str, longest: int = LONGEST_NAME) -> str:
 
 
 def kernel_names(kernels: Sequence[Any]) -> list[str]:
-    """One readable name per kernel: its repr, with its position where two would look the same."""
+    """One readable name per kernel: its repr, with its position where two would look the same.
+
+    Parameters
+    ----------
+    kernels : list of Kernel
+        The M kernels of a model.
+
+    Returns
+    -------
+    names : list of str
+        One per kernel.
+
+    Examples
+    --------
+    >>> from raymkl import kernels
+    >>> from raymkl.plot import kernel_names
+    >>> kernel_names([kernels.Linear(), kernels.Linear(), kernels.RBF(0.1)])
+    ['Linear() #0', 'Linear() #1', 'RBF(gamma=0.1)']
+    """
     names = [repr(kernel) for kernel in kernels]
     counts = {name: names.count(name) for name in set(names)} if len(set(names)) < len(names) else {}
     return [f"{name} #{position}" if counts.get(name, 1) > 1 else name for position, name in enumerate(names)]
 
 
 def head_names(model: Any) -> list[str]:
-    """Names of the decision values of a model: its classes when there is one per class."""
+    """Names of the decision values of a model: its classes when there is one per class.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        Any of raymkl.
+
+    Returns
+    -------
+    names : list of str
+        One per decision value; a single one is unnamed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from raymkl import MKLClassifier, kernels
+    >>> from raymkl.plot import head_names
+    >>> X = np.arange(9.0).reshape(-1, 1)
+    >>> model = MKLClassifier(kernels=kernels.rbf([0.1]), engine="local").fit(X, list("aaabbbccc"))
+    >>> head_names(model)
+    ['a', 'b', 'c']
+    """
     # A model over landmarks has no dual variables; baselines have no expansion.
     n_heads = len(np.atleast_2d(model.dual_coef_ if hasattr(model, "dual_coef_") else model.expansion_.coefficients))
     classes = getattr(model, "classes_", ())
@@ -49,18 +107,50 @@ def head_names(model: Any) -> list[str]:
 
 
 def weight_rows(model: Any) -> tuple[np.ndarray, list[str]]:
-    """Weights of a model as (rows, M), and a name per row: class, cluster, or both; one unnamed row for weights (M,)."""
+    """Weights of a model as rows, with their names.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        Any with `kernel_weights_`.
+
+    Returns
+    -------
+    weights : ndarray of shape (rows, M)
+        One row for weights (M,), else one per class, cluster, or both.
+    names : list of str
+        One per row: class, cluster, or both; a single row is unnamed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from raymkl import MKLClassifier, kernels
+    >>> from raymkl.plot import weight_rows
+    >>> X, y = np.arange(8.0).reshape(-1, 1), [0, 0, 1, 1, 0, 0, 1, 1]
+    >>> weights, names = weight_rows(MKLClassifier(kernels=kernels.rbf([0.1, 1.0]), engine="local").fit(X, y))
+    >>> weights.shape, names
+    ((1, 2), [''])
+    """
     weights = np.asarray(model.kernel_weights_, np.float64)
     heads = head_names(model)
     if weights.ndim == 1:
         return weights[None], [""]
     if weights.ndim == 2:
-        if len(heads) == len(weights) and len(heads) > 1:
+        if len(heads) == len(weights) and len(heads) > 1 and not hasattr(model, "patterns_"):
             return weights, heads
-        return weights, [f"cluster {j}" for j in range(len(weights))]
+        return weights, _cluster_names(model, len(weights))
+    clusters = _cluster_names(model, weights.shape[1])
     return weights.reshape(-1, weights.shape[-1]), [
-        f"{heads[h] if h < len(heads) else h}, cluster {j}" for h in range(weights.shape[0]) for j in range(weights.shape[1])
+        f"{heads[h] if h < len(heads) else h}, {cluster}" for h in range(weights.shape[0]) for cluster in clusters
     ]
+
+
+def _cluster_names(model: Any, count: int) -> list[str]:
+    """Names of clusters: their numbers, or what rows of a pattern of presence have."""
+    if not hasattr(model, "patterns_"):
+        return [f"cluster {j}" for j in range(count)]
+    names = np.asarray(model.view_names_, object)
+    return ["all rows", *(f"rows with {', '.join(map(str, names[np.asarray(row, bool)]))}" for row in model.patterns_)]
 
 
 class Display:

@@ -134,7 +134,22 @@ class ClustersDisplay(Display):
         return display.plot(ax=ax, deviations=deviations, legend=legend)
 
     def plot(self, ax: Any = None, *, deviations: float = 2.0, legend: bool = True) -> ClustersDisplay:
-        """Draw on `ax`, or on a new figure. deviations : size of the ellipses. legend : name clusters and classes beside the picture."""
+        """Draw clusters, rows and regions.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, or None
+            Where to draw; None for a new figure.
+        deviations : float
+            Size of the ellipses, in standard deviations.
+        legend : bool
+            Whether clusters and classes are named beside the picture.
+
+        Returns
+        -------
+        display : object
+            The display itself, with `ax_` and `figure_`.
+        """
         means, covariances, weights = (np.asarray(part, np.float64) for part in (self.means, self.covariances, self.weights))
         if means.ndim != 2 or means.shape[1] != 2:
             raise ValueError(f"means must be those of clusters in the plane, (K, 2); their shape is {means.shape}")
@@ -233,7 +248,20 @@ class ScalesDisplay(Display):
         return cls(scales, names, rows).plot(ax=ax, top=top)
 
     def plot(self, ax: Any = None, *, top: int = 40) -> ScalesDisplay:
-        """Draw on `ax`, or on a new figure. top : columns to show at most, those with the largest scales, in their order."""
+        """Draw the scales as a heat map.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, or None
+            Where to draw; None for a new figure.
+        top : int
+            Columns to show at most, those with the largest scales, in their order.
+
+        Returns
+        -------
+        display : object
+            The display itself, with `ax_` and `figure_`.
+        """
         scales = np.atleast_2d(np.asarray(self.scales, np.float64))
         rows = [f"cluster {k}" for k in range(len(scales))] if self.rows is None else list(self.rows)
         if scales.shape != (len(rows), len(self.names)):

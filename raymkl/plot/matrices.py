@@ -62,7 +62,18 @@ class AlignmentDisplay(Display):
         return cls(matrix, names, target).plot(ax=ax)
 
     def plot(self, ax: Any = None) -> AlignmentDisplay:
-        """Draw on `ax`, or on a new figure."""
+        """Draw the alignments as a heat map.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, or None
+            Where to draw; None for a new figure.
+
+        Returns
+        -------
+        display : object
+            The display itself, with `ax_` and `figure_`.
+        """
         matrix, names = np.asarray(self.alignment, np.float64), list(self.names)
         if matrix.shape != (len(names), len(names)):
             raise ValueError(f"alignment has shape {matrix.shape}, but there are {len(names)} names")
@@ -122,7 +133,20 @@ class SpectraDisplay(Display):
         return cls(found.eigenvalues, found.names, found.decay).plot(ax=ax, top=top)
 
     def plot(self, ax: Any = None, *, top: int = 12) -> SpectraDisplay:
-        """Draw on `ax`, or on a new figure. top : kernels to show at most, evenly spaced in the list."""
+        """Draw the eigenvalues of the kernels.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, or None
+            Where to draw; None for a new figure.
+        top : int
+            Kernels to show at most, evenly spaced in the list.
+
+        Returns
+        -------
+        display : object
+            The display itself, with `ax_` and `figure_`.
+        """
         values = np.atleast_2d(np.asarray(self.eigenvalues, np.float64))
         if len(values) != len(self.names):
             raise ValueError(f"eigenvalues are those of {len(values)} kernels, but there are {len(self.names)} names")

@@ -48,9 +48,21 @@ class KernelWeightsDisplay(Display):
         return display.plot(ax=ax, top=top, sort=sort)
 
     def plot(self, ax: Any = None, *, top: int = 30, sort: bool = True) -> KernelWeightsDisplay:
-        """Draw on `ax`, or on a new figure.
+        """Draw the weights as bars, or as a heat map where there are several rows of them.
 
-        top : kernels to show at most, those with the largest weight. sort : largest first, else in the order of the list.
+        Parameters
+        ----------
+        ax : matplotlib Axes, or None
+            Where to draw; None for a new figure.
+        top : int
+            Kernels to show at most, those with the largest weight.
+        sort : bool
+            Whether the largest come first; else in the order of the list.
+
+        Returns
+        -------
+        display : object
+            The display itself, with `ax_` and `figure_`.
         """
         weights = np.atleast_2d(np.asarray(self.weights, np.float64))
         if weights.shape[1] != len(self.names):
@@ -109,7 +121,22 @@ class ConvergenceDisplay(Display):
         return cls(model.history_, head_names(model), getattr(model, "tol", None)).plot(ax=ax, kind=kind, x=x)
 
     def plot(self, ax: Any = None, *, kind: str = "gap", x: str = "seconds") -> ConvergenceDisplay:
-        """Draw on `ax`, or on a new figure. kind : "gap" or "objectives". x : "seconds" or "round"."""
+        """Draw the gap, or both objectives, of every head.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, or None
+            Where to draw; None for a new figure.
+        kind : {"gap", "objectives"}
+            What is drawn.
+        x : {"seconds", "round"}
+            Against what.
+
+        Returns
+        -------
+        display : object
+            The display itself, with `ax_` and `figure_`.
+        """
         for name, value, known in (("kind", kind, ("gap", "objectives")), ("x", x, ("seconds", "round"))):
             if value not in known:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}; got {value!r}")

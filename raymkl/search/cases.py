@@ -129,7 +129,19 @@ class SharedRows:
     def problem(self, heads: list) -> tuple[Any, dict]:
         """The engine's problem, and its rows."""
         problem, working, _ = self.estimator._describe(self.rows, self.kernels, heads, constants=False)
+        for head in heads:
+            if head.entries is not None and len(head.entries) != problem.n_entries:
+                head.entries = self._over_entries(head.entries, problem.n_entries)
         return problem, working
+
+    def _over_entries(self, members: np.ndarray, n_entries: int) -> np.ndarray:
+        """A part (M,) of the bank over the entries (E,) of a model with several per kernel, or with kernels of its own.
+
+        Those of missing="pattern" come once per cluster; the kernel of absence (missing="neutral") stays.
+        """
+        if getattr(self.estimator, "missing", None) == "pattern":
+            return np.tile(members, n_entries // len(members))
+        return np.concatenate([members, np.ones(n_entries - len(members), bool)])
 
     @property
     def most_heads(self) -> int:

@@ -63,14 +63,20 @@ def _checked(args: Any) -> tuple[str, int, float]:
 def app(args: dict[str, Any]) -> Any:
     """An application of Ray Serve that answers for the model of a file (see `raymkl.serve` for what it answers).
 
+    A missing or damaged file is an error here, or, in a directory or storage that only other machines see,
+    when a replica starts.
+
     Parameters
     ----------
-    args : dict with
-        model : path of a model file, or a URI that `pyarrow.fs` opens (s3://bucket/m.raymkl); all replicas must reach it.
-        max_batch_size, batch_wait_timeout_s : requests that are answered together at most (64), and for how many seconds the first of them
-            waits for others (0.005).
+    args : dict
+        "model": path of a model file, or a URI that `pyarrow.fs` opens (s3://bucket/m.raymkl); all replicas
+        must reach it. "max_batch_size" and "batch_wait_timeout_s": requests that are answered together at
+        most (64), and for how many seconds the first of them waits for others (0.005).
 
-    A missing or damaged file is an error here, or, in a directory or storage that only other machines see, when a replica starts.
+    Returns
+    -------
+    application : ray.serve.Application
+        What `ray.serve.run` takes.
 
     Examples
     --------

@@ -32,7 +32,7 @@ def test_the_group_lists_its_commands():
 
 def test_help_is_quick_and_loads_nothing_heavy():
     code = "import sys, raymkl.cli; print([m for m in ('ray', 'numba', 'sklearn', 'pandas', 'matplotlib', 'cvxpy') if m in sys.modules])"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert result.stdout.strip() == "[]", result.stdout + result.stderr
 
 

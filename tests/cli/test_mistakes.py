@@ -90,6 +90,6 @@ def test_ctrl_c_of_a_real_process(box):
         f"sys.argv = ['raymkl', 'train', {str(box / 'train.csv')!r}, '--target', 'label', '--standardize', '--out', {str(box / 'x')!r}]\n"
         "raymkl.cli.main()"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert result.returncode == 130 and "Interrupted" in result.stderr and "Traceback" not in result.stderr, result.stderr
     assert "200 rows" in result.stdout  # what was said before is not lost

@@ -66,7 +66,7 @@ def main(folder):
             part = inner[start : start + 50] @ directions
             values = pa.FixedSizeListArray.from_arrays(pa.array(part.ravel()), D)
             writer.write_table(pa.table([values, pa.array(y[start : start + 50])], schema=kind))
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": 80 * 2**20})
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": 80 * 2**20, "include_dashboard": False})
     for _ in range(3):
         cluster.add_node(num_cpus=1, object_store_memory=80 * 2**20)
     ray.init(address=cluster.address, log_to_driver=False)

@@ -43,8 +43,8 @@ def test_next_to_other_kernels(store):
     assert apart(model.decision_function(block), direct.decision_function(X_TEST)) < 1e-3
 
 
-def test_on_ray(store, ray_cluster):
-    model = fit(store, engine="ray", ray_params=RayParams(num_shards=2, cpus_per_shard=0.5))
+def test_on_ray(store, ray_session):
+    model = fit(store, engine=ray_session)
     assert apart(model.decision_function(K_TEST), fit(store).decision_function(K_TEST)) < 1e-3
 
 

@@ -146,9 +146,7 @@ def test_bad_input_is_named(params, y, word):
         MKLRegressor(kernels=BANK, engine="local", **params).fit(X, good if y is None else np.array(y))
 
 
-@pytest.mark.usefixtures("ray_cluster")
-def test_ray_gives_the_local_model():
+def test_ray_gives_the_local_model(ray_session):
     X, y = wave(80)
-    params = RayParams(num_shards=2, cpus_per_shard=0.5, timeout_s=60.0)
-    local, remote = (MKLRegressor(kernels=BANK, tol=1e-6, engine=e, ray_params=params).fit(X, y) for e in ("local", "ray"))
+    local, remote = (MKLRegressor(kernels=BANK, tol=1e-6, engine=e).fit(X, y) for e in ("local", ray_session))
     np.testing.assert_allclose(remote.predict(X), local.predict(X), atol=1e-6)

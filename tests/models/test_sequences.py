@@ -177,13 +177,13 @@ def test_new_sequences_must_have_the_length_of_the_training():
         clf.decision_function([x[:-1] for x in X])
 
 
-def test_ray_gives_the_model_of_the_local_engine(ray_cluster):
+def test_ray_gives_the_model_of_the_local_engine(ray_session):
     X, y = problem(160, unknown=0.01)
     X = {"seq": pa.array(X), "other": [x[: 10 + i % 20] for i, x in enumerate(X)]}
     bank = [type(kernel)(**{**kernel.get_params(), "view": "seq"}) for kernel in BANK] + [Spectrum(3, view="other")]
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
         local = fitted(X, y, bank, ray_params=RayParams(num_shards=2))
-        remote = fitted(X, y, bank, engine="ray", ray_params=RayParams(num_shards=2))
+        remote = fitted(X, y, bank, engine=ray_session)
     np.testing.assert_allclose(remote.kernel_weights_, local.kernel_weights_, atol=1e-6)
     assert apart(remote.decision_function(X), local.decision_function(X)) < 1e-5

@@ -1,4 +1,4 @@
-"""Tables joined by key: every key is a row, every table a view, and a key that is not in a table is absent there."""
+"""Tables joined by key: every key is a row, every table a view; a key that a table does not have is absent there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOW = ("outer", "inner")
 
 
 def aligned(tables: Any, on: Any, how: str) -> tuple[dict[str, Any], np.ndarray, list]:
-    """Views by name, presence (n, V) and keys (n,) of tables that are joined by key columns, or by the index of pandas (on=None)."""
+    """Views by name, presence (n, V) and keys (n,) of joined tables; see `Views.align` for the arguments."""
     if not is_dict(tables):
         raise TypeError(f"tables must be a dict from names to tables, got {type(tables).__name__}")
     if not tables:

@@ -1,6 +1,7 @@
-"""One view, whatever it is held in: an array, a sparse matrix, a table (pandas, polars, Arrow), a column or list, rows of a matrix.
+"""One view, whatever it is held in: an array, a sparse matrix, a table, a column or list, rows of a matrix.
 
-Views keep the container that they came in. What a user is given can be read and not written; what came in stays writable for its owner.
+A view keeps the container that it came in. What a user is given can be read and not written; what came in
+stays writable for its owner.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ LOOKED_AT = 2**24
 
 
 def held(view: Any, name: str) -> Any:
-    """A view as a container keeps it: nothing is copied that its owner could not change without our noticing it in time."""
+    """A view as a container keeps it: the memory of what came in, through eyes that cannot write to it."""
     if isinstance(view, MatrixRows | GappyRows):
         return view
     if is_sparse(view):
@@ -150,7 +151,7 @@ def described(view: Any) -> str:
 
 
 def holds_nothing(view: Any) -> np.ndarray:
-    """(n,) rows of nothing but NaN or None. A sparse row without entries is a row of zeros, and so holds something."""
+    """(n,) rows of nothing but NaN or None. A sparse row without entries is one of zeros, and so holds something."""
     if isinstance(view, MatrixRows):
         step = max(1, LOOKED_AT // max(1, 8 * int(np.prod(view.shape[1:]))))
         parts = [_nothing_in(np.asarray(view[start : start + step])) for start in range(0, len(view), step)]

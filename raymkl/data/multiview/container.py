@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,28 +16,37 @@ from .presence import presence_of
 
 
 class Views:
-    """Named views over the same n rows, of which any row may lack some; immutable, and split by scikit-learn as an array is.
+    """Named views over the same n rows, of which any row may lack some.
 
-    Every view keeps the container that it came in, with its types: an array (n, ...), a sparse matrix, a table of pandas, polars or
-    Arrow, a list or column of strings, or rows of a ready-made matrix. Kernels say by `view=` which one they read, as for a dict.
+    It cannot be changed, and scikit-learn splits it as it splits an array.
 
-    **What stands in absent rows is never read**, whatever it is. Those who read rows get them by three methods: `present` and `has` say
-    which rows have a view, and `readable` gives a plain dict in which an absent row is a copy of the first row that is there, so that
-    every number in it is one of a row that has the view, and whatever holds for all of these holds for all of it.
+    Every view keeps the container that it came in, with its types: an array (n, ...), a sparse matrix, a
+    table of pandas, polars or Arrow, a list or column of strings, or rows of a ready-made matrix. Kernels say
+    by `view=` which one they read, as for a dict.
+
+    **What stands in absent rows is never read**, whatever it is. Those who read rows get them by three
+    methods: `present` and `has` say which rows have a view, and `readable` gives a plain dict in which an
+    absent row is a copy of the first row that is there, so that every number in it is one of a row that has
+    the view, and whatever holds for all of these holds for all of it.
 
     Parameters
     ----------
     views : dict from names to views of n rows each.
-    present : None (every row has every view), a mask (n, V) with True where a row has a view, a dict of masks (n,) for some of the views,
-        or "infer": a row of nothing but NaN or None is absent.
-    matrices : names of views that are ready-made kernel matrices, (n, n) or (n, n, M): an array, a memory map, a kernel store or its
-        path. Their rows know their columns: `fit` takes those of its own rows and `predict` those of the training rows, by number, when
-        both stem from the same matrix. Matrices of new examples, (n, n_train) or (n, n_support), bring their columns in that order.
+    present : None (every row has every view), a mask (n, V) with True where a row has a view, a dict of masks
+        (n,) for some of the views, or "infer": a row of nothing but NaN or None is absent.
+    matrices : names of views that are ready-made kernel matrices, (n, n) or (n, n, M): an array, a memory
+        map, a kernel store or its path. Their rows know their columns: `fit` takes those of its own rows and
+        `predict` those of the training rows, by number, when both stem from the same matrix. Matrices of new
+        examples, (n, n_train) or (n, n_support), bring their columns in that order.
     index : (n,) names of the rows, their numbers if None.
 
     Attributes
     ----------
-    shape : (n, V). names : (V,) tuple of str. present : (n, V) bool. index : (n,). matrices : tuple of str.
+    names : (V,) tuple of str.
+    shape : (n, V); `len` is n.
+    present : (n, V) bool, which rows have which views.
+    index : (n,) names of the rows.
+    matrices : tuple of str, the views that are ready-made matrices.
 
     Examples
     --------
@@ -53,7 +62,8 @@ class Views:
     (3,)
     """
 
-    # How the rooms below, which do not know this class, tell it from other containers (see `data.views.is_views`).
+    # How the rooms below, which do not know this class, tell it from other containers (see
+    # `data.views.is_views`).
     holds_named_views = True
     __slots__ = ("_index", "_present", "_views")
     _views: dict[str, Any]
@@ -107,7 +117,7 @@ class Views:
         views, present, index = state
         self._set({name: held(view, name) for name, view in views.items()}, present, index)
 
-    # -- what there is --------------------------------------------------------------------------------------------------
+    # -- what there is ---------------------------------------------------------------------------------------
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -160,10 +170,10 @@ class Views:
             lines.append(f"  {name:<{wide}}  {described(view)}" + (f", {absent} absent" if absent else ""))
         return "\n".join(lines)
 
-    # -- rows -----------------------------------------------------------------------------------------------------------
+    # -- rows ------------------------------------------------------------------------------------------------
 
     def __getitem__(self, key: Any) -> Any:
-        """V["name"] is a view, in its own container, read-only. V[rows] is a `Views` of rows as NumPy picks them."""
+        """V["name"] is a view, in its own container, read-only; V[rows] is a `Views` of rows as NumPy picks them."""
         if isinstance(key, str):
             if key not in self._views:
                 raise KeyError(f"view {key!r} is not there; the views are {list(self.names)}")
@@ -189,7 +199,23 @@ class Views:
 
     @staticmethod
     def concat(parts: Sequence[Views]) -> Views:
-        """Rows of several containers below each other; each has the same views, of the same kinds. Rows of one ready-made matrix alone."""
+        """Rows of several containers below each other.
+
+        Parameters
+        ----------
+        parts : list of Views with the same views, of the same kinds; rows of a ready-made matrix stem from one.
+
+        Returns
+        -------
+        views : Views, with the presence and the index of the parts.
+
+        Examples
+        --------
+        >>> from raymkl import Views
+        >>> V = Views({"a": [[1.0], [2.0], [3.0]], "b": ["x", "y", "z"]})
+        >>> Views.concat([V[2:], V[:1]]).index.tolist()
+        [2, 0]
+        """
         parts = list(parts)
         if not parts:
             raise ValueError("concat needs at least one Views, got an empty list")
@@ -208,14 +234,16 @@ class Views:
 
     @staticmethod
     def align(tables: Mapping[str, Any], on: str | Sequence[str] | None = None, how: str = "outer") -> Views:
-        """Tables joined by key: every key is a row, every table a view, and a row whose key a table does not have lacks that view.
+        """Tables joined by key: every key is a row, every table a view; a key that a table lacks is absent there.
 
         Parameters
         ----------
-        tables : dict from names to tables of pandas, polars or Arrow, which may be of different kinds and in different orders.
-        on : name of the key column, or names of several that are the key together; None takes the index of pandas. Keys leave the views and
-            become `index`. A key that is in one table twice is an error.
-        how : "outer" has a row for every key, in order of first appearance; "inner" for keys of all tables, in the order of the first.
+        tables : dict from names to tables of pandas, polars or Arrow, which may be of different kinds and in
+            different orders.
+        on : name of the key column, or names of several that are the key together; None takes the index of
+            pandas. Keys leave the views and become `index`. A key that is in one table twice is an error.
+        how : "outer" has a row for every key, in order of first appearance; "inner" for keys of all tables,
+            in the order of the first.
 
         Returns
         -------
@@ -234,7 +262,7 @@ class Views:
         views, present, keys = aligned(tables, on, how)
         return Views(views, present=present, index=keys)
 
-    # -- for those who read rows ----------------------------------------------------------------------------------------
+    # -- for those who read rows -----------------------------------------------------------------------------
 
     @property
     def is_complete(self) -> bool:
@@ -242,7 +270,7 @@ class Views:
         return bool(self._present.all())
 
     def has(self, view: Any = None) -> np.ndarray:
-        """(n,) bool, read-only: which rows have what a kernel with this `view` reads (a name, or a name and some of its columns)."""
+        """(n,) bool, read-only: which rows have what a kernel with this `view` reads (also some columns of it)."""
         return self._present[:, self.names.index(view_name(self._views, view))]
 
     def rows_with(self, name: str) -> Any:
@@ -252,7 +280,8 @@ class Views:
     def with_views(self, names: Sequence[str], replaced: Mapping[str, Any]) -> Views:
         """The same rows with the views `names`.
 
-        replaced : what came of `rows_with` of some of them, row for row; where no row has the view, any row of its kind.
+        replaced : what came of `rows_with` of some of them, row for row; where no row has the view, any row
+        of its kind.
         """
         views = {}
         for name in names:
@@ -265,14 +294,15 @@ class Views:
                 views[name] = GappyRows(held(replaced[name], name), np.where(there, np.cumsum(there) - 1, NOWHERE))
         return Views._of(views, self._present[:, [self.names.index(name) for name in names]], self._index)
 
-    def readable(self) -> dict[str, Any]:
-        """Views by name as readers take them: an absent row is a copy of the first row that has the view; see above.
+    def readable(self, names: Iterable[str] | None = None) -> dict[str, Any]:
+        """Views by name as readers take them: an absent row is a copy of the first row that has the view.
 
-        Views that no row has are left out: there is nothing in them that may be read. Ready-made matrices are `MatrixRows`.
+        Views that no row has are left out: there is nothing in them that may be read. Ready-made matrices are
+        `MatrixRows`. names : of the views that are wanted, all if None; of others nothing is copied.
         """
         found = {}
-        for position, (name, view) in enumerate(self._views.items()):
-            there = self._present[:, position]
+        for name in self.names if names is None else names:
+            there, view = self.has(name), self._views[name]
             if there.all():
                 found[name] = view
             elif there.any():

@@ -1,4 +1,4 @@
-"""Rows of a view of which some are not there: no entry of it stands for them, and its columns keep their types."""
+"""Rows of a view of which some are not there: nothing stands for them, and columns keep their types."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ NOWHERE = -1
 
 
 class GappyRows:
-    """Rows `at` (n,) of a table, an array, a sparse matrix or a list, `NOWHERE` for those that it does not have.
+    """Rows `at` (n,) of a table, an array, a sparse matrix or a list; `NOWHERE` where it has no such row.
 
-    A column of whole numbers in which entries are missing is one of floats in pandas and in NumPy; so missing entries are put in for those
-    alone who look at all rows.
+    A column of whole numbers in which entries are missing is one of floats in pandas and in NumPy; so missing
+    entries are put in for those alone who look at all rows.
     """
 
     def __init__(self, table: Any, at: np.ndarray):
@@ -43,7 +43,7 @@ class GappyRows:
         return GappyRows(self.table, at) if (at == NOWHERE).any() else subset(self.table, at)
 
     def given(self) -> Any:
-        """All n rows in one container, with missing entries in those that are not there (of a sparse matrix: without entries)."""
+        """All n rows in one container: those that are not there have missing entries, in a sparse matrix none."""
         absent = self.at == NOWHERE
         if is_frame(self.table) or is_series(self.table):
             return self.table.reset_index(drop=True).reindex(self.at).reset_index(drop=True)

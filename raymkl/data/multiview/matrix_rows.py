@@ -1,7 +1,8 @@
 """Rows of a ready-made matrix that know their columns.
 
-Row i of K (N, N) or (N, N, M) holds what example i shares with all N examples. Some of the rows keep all N columns, by reference, and
-their numbers; which columns are wanted is known later: their own in `fit`, those of the training rows in `predict`.
+Row i of K (N, N) or (N, N, M) holds what example i shares with all N examples. Some of the rows keep all N
+columns, by reference, and their numbers; which columns are wanted is known later: their own in `fit`, those
+of the training rows in `predict`.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from ..store import KernelStore, is_store
 class MatrixRows:
     """Some rows of a ready-made matrix, with all of its columns.
 
-    source : the matrix or those of its rows that are at hand, array (k, N) or (k, N, M), memory map, or kernel store; read, never written.
-    at : (n,) where the rows stand in source. numbers : (n,) of the rows in the matrix, which are the columns that they stand for too.
-    identity : equal for rows of one matrix, also after `pickle`. of_square : whether the matrix is (N, N); one of new examples, (n, N), has
-    columns that are not its rows.
+    source : the matrix or those of its rows that are at hand, array (k, N) or (k, N, M), memory map, or
+    kernel store; read, never written.
+    at : (n,) where the rows stand in source. numbers : (n,) of the rows in the matrix, which are the columns
+    that they stand for too.
+    identity : equal for rows of one matrix, also after `pickle`. of_square : whether the matrix is (N, N);
+    one of new examples, (n, N), has columns that are not its rows.
     """
 
     def __init__(self, source: Any, at: np.ndarray, numbers: np.ndarray, identity: str, of_square: bool):
@@ -88,8 +91,10 @@ class MatrixRows:
             self.source.flags.writeable = False
 
     def given(self) -> Any:
-        """What a user sees: a read-only array (n, N) or (n, N, M), without a copy where rows follow each other; of a kernel store itself
-        or, where there are some of its rows alone, these rows, which are read when they are made an array."""
+        """What a user sees: a read-only array (n, N) or (n, N, M), not copied where rows follow each other.
+
+        Of a kernel store itself or, where there are some of its rows alone, these: `np.asarray` reads them.
+        """
         if isinstance(self.source, KernelStore):
             return self.source if self.is_whole else self
         return self._rows()
@@ -110,7 +115,7 @@ class MatrixRows:
         return rows
 
     def columns(self, numbers: np.ndarray) -> np.ndarray:
-        """(n, len(numbers)) or (n, len(numbers), M) entries of these rows in the columns of the given numbers."""
+        """(n, k) or (n, k, M) entries of these rows in the columns numbers (k,)."""
         if isinstance(self.source, KernelStore):
             return self.source.entries(self.at, numbers)
         return self.source[np.ix_(self.at, numbers)]

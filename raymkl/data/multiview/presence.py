@@ -11,7 +11,10 @@ from .columns import holds_nothing
 
 
 def presence_of(present: Any, views: Mapping[str, Any], n: int) -> np.ndarray:
-    """(n, V) bool, read-only. present : None (everything is there), "infer", a mask (n, V), or masks (n,) of some views by name."""
+    """(n, V) bool, read-only.
+
+    present : None (everything is there), "infer", a mask (n, V), or masks (n,) of some views by name.
+    """
     names = list(views)
     if present is None:
         mask = np.ones((n, len(names)), bool)

@@ -212,6 +212,8 @@ class Ascent:
             before, tolerance = violation, precision * (min(violation, 1.0) if whole else violation)
             if again:  # the model of the weights' answer errs by the square of the step, and pairs are quicker than one more repeat
                 tolerance = min(tolerance, NEWTON * violation * violation)
+            elif whole and self.box.n_active <= POLISH_ROWS and not repeats:  # at once what rounds would polish it to
+                tolerance = min(tolerance, 0.5 * self.polished)
             gradients = gradients + self._move_once(ids, block, terms, offsets, gradients, tolerance, weight_gap)
             residual = terms.slope(self.point.a[ids]) - offsets - gradients @ self.combination
             violation, gap = self._within(ids, terms, residual)

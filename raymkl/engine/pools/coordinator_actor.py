@@ -73,6 +73,8 @@ class CoordinatorActor:
         pool = self.pools[request.run] = RayPool(self.shards, request.placement, params, request.run)
         metrics = RunMetrics()
         try:
+            if pool.lost_at_start is not None:
+                policy.lose(pool.lost_at_start, time.time())
             problem, threads = ray.get(request.placement.problem), self._threads(pool)
             with opened(pool, problem, params.memory_per_shard, policy, threads, standing) as coordinator:
                 yield from self._watched(request, coordinator, policy, metrics)

@@ -42,14 +42,15 @@ class RayPool:
         self.generation = 0
         self.begun = [time.monotonic()] * len(self.actors)
         self.waits_for: str | None = None
-        self._replace_dead()
+        self.lost_at_start = self._replace_dead()
 
     @property
     def members(self) -> tuple:
         return tuple(actor._actor_id.hex() for actor in self.actors)
 
-    def _replace_dead(self) -> None:
-        """Actors that were lost since the last run are no loss of this one."""
+    def _replace_dead(self) -> ShardsLost | None:
+        """Replace actors that are gone already. Those that were lost since the last run are no loss of this one; the first run has all."""
+        lost: dict[int, Exception] = {}
         pings = [ping(actor) for actor in self.actors]
         ray.wait(pings, num_returns=len(pings), timeout=self.params.timeout_s)
         for s, answer in enumerate(pings):
@@ -57,8 +58,14 @@ class RayPool:
                 self._has_answered(s, ray.get(answer, timeout=0))
             except ray.exceptions.GetTimeoutError:
                 continue  # still starting, or silent: the first call tells
-            except LOSSES:
+            except LOSSES as error:
+                lost[s] = error
                 self._begin(s)
+        first, self.shards.used = not self.shards.used, True
+        if not lost or not first:
+            return None
+        preempted = any(getattr(error, "preempted", False) for error in lost.values())
+        return ShardsLost({s: reason_of(error) for s, error in lost.items()}, preempted, unstarted=lost, dead=dead_nodes())
 
     def load(self, shards: list[int]) -> None:
         """Have shards read their rows."""
@@ -191,6 +198,7 @@ class RayPool:
             self._begin(s)
         for s in self._without_place(shards):
             self._begin(s, crowded=True)
+        self.waits_for = None
         self.load(shards)
 
     def _without_place(self, shards: list[int]) -> list[int]:

@@ -77,7 +77,7 @@ class RaySession:
 
     def __init__(self, count: int, params: RayParams, patience: float = 0.0, row_bytes: int = 0):
         self.count, self.params, self.row_bytes = count, params, row_bytes
-        self.lock, self.closed = threading.Lock(), False
+        self.lock, self.closed, self.used = threading.Lock(), False, False
         self.generation = 0
         self.place: Place | None = None
         self.coordinator: Any = None
@@ -156,6 +156,7 @@ class RaySession:
         state : of an earlier run to go on from. keep : called with the state of the run now and then.
         """
         policy = FailurePolicy(params.max_shard_failures, params.max_preemptions)
+        first, self.used = not self.used, True
         placement, split = self._placement(rows, problem), self.count
         ending = False  # whether somebody who watches has had enough; another coordinator is told so again
         while True:
@@ -184,9 +185,9 @@ class RaySession:
                 self._restart(generation, params.timeout_s, other.count)
             except CoordinatorLost as error:
                 # Its last state is here; another coordinator with new shards goes on from there, once they find a place.
-                if error.begun or policy.event.shards:
+                if error.begun or policy.event.shards or first:
                     policy.lose(error.as_loss(), time.time())
-                else:  # it was gone before this fit came
+                else:  # it was gone before this fit came, since the last one
                     policy.forgive(error.as_loss(), time.time())
                 for line in policy.take_news():
                     say(watch.report, line)

@@ -143,6 +143,7 @@ class ShardActors:
     def __init__(self, place: Place):
         self.actors, self.group, self.place = list(place.actors), place.group, place
         self.lock = threading.Lock()
+        self.used = False  # by a run
         self.replacements: list = []
         self.crowded = set(range(len(place.actors))) if place.crowded else set()  # shards that live with others
         self.started: dict[str, str | None] = {}  # actors that have answered, by their names, and their nodes as far as they are known

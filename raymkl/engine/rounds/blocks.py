@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...kernels.loops.vectors import copy_pairs, mirror
+from ...kernels.loops.vectors import add_gated, copy_pairs, mirror
 from ...kernels.pairs.families import NO_GATE
 from ...kernels.pairs.memory import untouched
 from ...kernels.pairs.statistics import Matrices
@@ -216,11 +216,11 @@ class WorkingBlock:
                 more_values = scratch[: rows.stop - first]
                 for position, (function, stat, gate) in enumerate(functions):
                     more = begun or position > 0
-                    values = more_values if more else total[rows]
+                    values = more_values if more or gate is not None else total[rows]
                     function(stat[rows], values)
                     if gate is not None:
-                        values *= gate[rows, None] * gate
-                    if more:
+                        add_gated(values, gate[rows], gate, total[rows], more)
+                    elif more:
                         total[rows] += values
                 if left is not None:
                     np.matmul(left[rows], right.T, out=more_values)

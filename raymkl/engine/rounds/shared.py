@@ -220,7 +220,10 @@ class Shared:
         }
 
     def normalisations(self, heads: list[Head], masks: np.ndarray, diagonal: np.ndarray) -> list[np.ndarray]:
-        """Normalisation factors (E,) of every head, from its unmasked rows. masks : (H, n). diagonal : (H, E) sums of k(i, i)."""
+        """Normalisation factors (E,) of every head, from those of its unmasked rows that have the views of a kernel.
+
+        masks : (H, n). diagonal : (H, E) sums of k(i, i).
+        """
         if all(head.normalisation is not None for head in heads):
             return [head.normalisation for head in heads]
         kinds = {head.normalize for head in heads}
@@ -233,8 +236,9 @@ class Shared:
         if "multiplicative" in kinds:  # classes of one fold have the same rows
             distinct, which = np.unique(masks, axis=0, return_inverse=True)
             sums = self._matrix_sums(distinct)[which.ravel()]
+        counts = self._counts(masks)
         found = [
-            scales(head.normalize, diagonal[h], sums[h], masks[h].sum()) if head.normalize in ("multiplicative", "trace") else ones[h]
+            scales(head.normalize, diagonal[h], sums[h], counts[h]) if head.normalize in ("multiplicative", "trace") else ones[h]
             for h, head in enumerate(heads)
         ]
         return [scale if head.normalisation is None else head.normalisation for head, scale in zip(heads, found, strict=True)]
@@ -243,19 +247,26 @@ class Shared:
         """Normalisation factors (E,) of a head that is not trained yet; `reserve` comes first."""
         return self.normalisations([head], mask[None], np.zeros((1, self.problem.n_entries)))[0]
 
+    def _counts(self, masks: np.ndarray) -> np.ndarray:
+        """(H, E) rows of each mask (H, n) that have the views of each entry's kernel."""
+        counts = np.repeat(masks.sum(axis=1)[:, None], self.problem.n_entries, axis=1)
+        for family in self.problem.families:
+            if family.present is not None:
+                counts[:, family.members] = (masks @ family.present.astype(float))[:, None]
+        return counts
+
     def _matrix_sums(self, masks: np.ndarray) -> np.ndarray:
         """(H, E) sums over all pairs of rows of each mask; beyond 8,192 rows from evenly spaced columns."""
         n = self.problem.n_rows
         columns = np.unique(np.linspace(0, n - 1, min(n, MOST_SUM_COLUMNS)).astype(np.int64))
-        weights = masks[:, columns]
-        weights = weights * (masks.sum(axis=1) / np.maximum(weights.sum(axis=1), 1))[:, None]
+        weights = [_column_weights(masks, columns, family.present) for family in self.problem.families]
         total = 0.0
         step = min(SUM_COLUMNS, self.cache.capacity)
         for start in range(0, len(columns), step):
             ids = columns[start : start + step]
             request, slots = self.entering(ids, None)
             rows = self.rows_of(ids) if self.compared else {}
-            some = weights[:, start : start + step]
+            some = [part[:, start : start + step] for part in weights]
             total = total + np.sum(self.crew.ask("apply", mask_sums, request, ids, slots, rows, self.found.bounds, masks, some), axis=0)
         return total
 
@@ -288,3 +299,10 @@ class Shared:
         if len(missing):
             self.seen.add(missing, self._fetch(missing))
         return self.seen.rows(ids)
+
+
+def _column_weights(masks: np.ndarray, columns: np.ndarray, present: np.ndarray | None) -> np.ndarray:
+    """(H, k) what columns weigh in sums over the rows of each mask (H, n) that are there: more than one where they stand for others."""
+    masks = masks if present is None else masks * present
+    weights = masks[:, columns]
+    return weights * (masks.sum(axis=1) / np.maximum(weights.sum(axis=1), 1))[:, None]

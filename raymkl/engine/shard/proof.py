@@ -126,23 +126,25 @@ def mask_sums(
     rows: dict,
     bounds: list[float],
     masks: np.ndarray,
-    weights: Any,
+    weights: list[np.ndarray],
 ) -> np.ndarray:
     """(H, E) sum_i sum_j masks[h, i] weights[h, j] k_e(x_i, x_j) over own rows i and the given columns j, without gates.
 
-    request : columns to cache first, for sums that are made of cached ones. ids, slots, rows : (k,) columns, where they are cached, and
-    their features. bounds : of the statistics. masks : (H, n_total). weights : (H, k).
+    Rows i that lack a view of the kernel are left out; of columns j that is said by their weights. request : columns to cache first, for
+    sums that are made of cached ones. ids, slots, rows : (k,) columns, where they are cached, and their features. bounds : of the
+    statistics. masks : (H, n_total). weights : of every family, (H, k).
     """
     shard.enter(request)
-    own = masks[:, shard.own.range]
+    every = masks[:, shard.own.range]
+    own = [every if family.present is None else every * family.present[shard.own.range] for family in shard.problem.families]
     result, sums = np.zeros((len(masks), shard.problem.n_entries)), {}
     for f, (family, basis) in enumerate(zip(shard.problem.families, shard.bases, strict=True)):
         if family.statistic in shard.problem.light or not is_accurate(shard.problem, family.statistic, basis):
             sums[f] = accurate_sums(family, bounds[shard.pairs.of_family[f]])
             continue
         for h in range(len(masks)):
-            result[h, family.members] = basis.coefficients @ (own[h] @ shard.column_sums(f, ids, slots, weights[h]))
-    points = [_Mask(own[h], weights[h], sums) for h in range(len(masks))]
+            result[h, family.members] = basis.coefficients @ (own[f][h] @ shard.column_sums(f, ids, slots, weights[f][h]))
+    points = [_Mask([part[h] for part in own], [part[h] for part in weights], sums) for h in range(len(masks))]
     sweep(shard, Columns(ids, rows, slots), sums, points)
     for h, point in enumerate(points):
         for f, totals in point.totals.items():
@@ -151,14 +153,14 @@ def mask_sums(
 
 
 class _Mask:
-    """Sums over all pairs of some rows. left : (own rows,). right : (columns,)."""
+    """Sums over all pairs of some rows. left : of every family, (own rows,). right : (columns,) likewise."""
 
-    def __init__(self, left: np.ndarray, right: np.ndarray, sums: dict[int, AccurateSums]):
+    def __init__(self, left: list[np.ndarray], right: list[np.ndarray], sums: dict[int, AccurateSums]):
         self.left, self.right, self.sums = left, right, sums
         self.totals = {f: family_sums.moments() for f, family_sums in sums.items()}
 
     def add(self, f: int, moments: np.ndarray, stat: np.ndarray, rows: slice, columns: slice, room: np.ndarray) -> None:
-        self.sums[f].add(moments, stat, self.left[rows], self.right[columns])
+        self.sums[f].add(moments, stat, self.left[f][rows], self.right[f][columns])
 
 
 class _Point:

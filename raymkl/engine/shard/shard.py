@@ -21,7 +21,7 @@ import pyarrow as pa
 from ...data.rows import from_block
 from ...kernels.pairs.basis import Basis, StackBasis
 from ...kernels.pairs.families import NO_GATE
-from ...kernels.pairs.statistics import Matrices
+from ...kernels.pairs.statistics import Matrices, Statistic
 from ...optim.working_set import evenly_spaced, violators
 from ..problem import Head, HeadReply, HeadRequest, Problem, RoundReply, RoundRequest
 from ..resources import free_memory, this_node, usable_cpus
@@ -32,6 +32,9 @@ from .own_rows import OwnRows
 from .pair_statistics import PairStatistics
 from .stack_family import ShardStacks
 from .threads import RowThreads
+
+# Rows whose statistics with themselves are computed at a time, in float64.
+DIAGONAL_ROWS = 4096
 
 
 class Shard:
@@ -90,22 +93,37 @@ class Shard:
         return work(self, *arguments)
 
     def diagonals(self, masks: np.ndarray, gated: bool = True) -> np.ndarray:
-        """(H, E) sum over the rows of each mask (H, n_total) of every entry's k(i, i), gates applied unless not wanted."""
+        """(H, E) sum over the rows of each mask (H, n_total) of every entry's k(i, i), gates applied unless not wanted.
+
+        Without gates, over those rows of the mask that have the views of the entry's kernel.
+        """
         own = masks[:, self.own.range]
         sums = np.empty((len(masks), self.problem.n_entries))
         for f, family in enumerate(self.problem.families):
             weights = own * self.own.gates[:, family.gate] ** 2 if gated and family.gate != NO_GATE else own
+            if not gated and family.present is not None:
+                weights = own * family.present[self.own.range]
             rows = self.pairs.prepared[self.pairs.of_family[f]]
             if isinstance(family.statistic, Matrices):
                 diagonal = self.stacks.diagonal(rows.array)
                 sums[:, family.members] = weights @ diagonal[:, [kernel.index for kernel in family.kernels]]
                 continue
-            t = np.asarray(family.statistic.diagonal(rows), np.float64)
+            t = np.asarray(family.statistic.diagonal(rows) if gated else self._precise_diagonal(f), np.float64)
             if self.own.n and np.all(t == t[0]):  # the distance of a row to itself, for one
                 t, weights = t[:1], weights.sum(axis=1, keepdims=True)
             for position, member in enumerate(family.members):
                 sums[:, member] = weights @ family.values(position, t)
         return sums
+
+    def _precise_diagonal(self, f: int) -> np.ndarray:
+        """(n,) statistics of own rows with themselves, in float64: a constant may be a small difference of large sums of them."""
+        statistic, prepared = self.problem.families[f].statistic, self.pairs.prepared[self.pairs.of_family[f]]
+        narrow = self.problem.dtype_of(statistic) != np.float64 and not statistic.reads_strings
+        if not narrow or type(statistic).diagonal is Statistic.diagonal:
+            return statistic.diagonal(prepared)
+        parts = [np.arange(start, min(start + DIAGONAL_ROWS, self.own.n)) for start in range(0, self.own.n, DIAGONAL_ROWS)]
+        views = list(statistic.views)
+        return np.concatenate([np.zeros(0), *(statistic.diagonal(statistic.prepare(self.own.take(views, part))) for part in parts)])
 
     def take_bases(self, bases: list[Basis], capacity: int, serial: int | None = None, forget: Sequence[int] = ()) -> bool:
         """Take the bases of the families and reserve a cache of `capacity` columns (memory is touched only when used).

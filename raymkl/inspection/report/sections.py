@@ -112,7 +112,8 @@ def weights(facts: Facts) -> str:
         f"of {number(facts.n_kernels)}.</p>"
     ]
     if several:
-        what = "class and cluster" if np.ndim(facts.model.kernel_weights_) == 3 else "cluster" if facts.localized else "class"
+        cluster = "pattern" if hasattr(facts.model, "patterns_") else "cluster"
+        what = f"class and {cluster}" if np.ndim(facts.model.kernel_weights_) == 3 else cluster if facts.localized else "class"
         columns = np.sort(facts.order(MOST_COLUMNS))
         rows = facts.weights[:MOST_HEAT_ROWS]
         parts.append(

@@ -91,6 +91,29 @@ def accumulate_powers(stat, slots, weights, exponents, inverse_scale, out, start
                 out[i, r] += value
 
 
+@compiled(fastmath={"contract"})
+def accumulate_lines(stat, slots, weights, scale, out, start, stop):
+    """out[i] += sum_k scale * weights[k] * stat[slots[k], i] for start <= i < stop. out : (n,) contiguous."""
+    for k in range(slots.shape[0]):
+        line = stat[slots[k]]
+        weight = weights[k] * scale
+        for i in range(start, stop):
+            out[i] += weight * np.float64(line[i])
+
+
+@compiled(fastmath={"contract"})
+def add_gated(values, left, right, out, begun):
+    """out[i, j] = left[i] values[i, j] right[j], or added to what is there once it was begun. left : (rows,). right : (columns,)."""
+    for i in range(values.shape[0]):
+        gate = left[i]
+        if not begun:
+            for j in range(values.shape[1]):
+                out[i, j] = gate * right[j] * values[i, j]
+        elif gate != 0.0:
+            for j in range(values.shape[1]):
+                out[i, j] += gate * right[j] * values[i, j]
+
+
 @compiled()
 def accumulate_stack(stack, rows, columns, matrices, weights, out, start, stop):
     """out[i, r] += sum_k weights[k] * stack[rows[i], columns[k], matrices[r]] for start <= i < stop: ready-made kernel matrices.

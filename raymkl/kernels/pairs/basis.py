@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from ..loops.sequences import COLUMNS, accumulate_planes, combine_planes
-from ..loops.vectors import accumulate_powers, accumulate_stack
+from ..loops.vectors import accumulate_lines, accumulate_powers, accumulate_stack
 from .stacks import add_stored
 
 
@@ -84,9 +84,20 @@ class PowerBasis(Basis):
         self.coefficients = padded[:, self.exponents] * scale ** self.exponents.astype(float)
 
     def accumulate(self, stat, slots, weights, out, start, stop):
+        if self.is_linear and out.flags.c_contiguous:
+            accumulate_lines(stat, slots, weights, self.inverse_scale, out.reshape(-1), start, stop)
+            return
         accumulate_powers(stat, slots, weights, self.exponents, self.inverse_scale, out, start, stop)
 
+    @property
+    def is_linear(self) -> bool:
+        """Whether all kernels are multiples of the statistic."""
+        return self.exponents.tolist() == [1]
+
     def function(self, combination):
+        if self.is_linear:
+            factor = float(combination[0]) * self.inverse_scale
+            return lambda stat, out: np.multiply(stat, factor, out=out, dtype=np.float64)
         dense = np.zeros(self.exponents[-1] + 1)
         dense[self.exponents] = combination
 

@@ -30,7 +30,8 @@ class Family:
     """Entries over one statistic and one gate.
 
     members : (E_f,) positions of its entries in the model's list. kernels : their kernels. gate : gate column or NO_GATE.
-    planes : (E_f,) which number of a pair each kernel is a function of, for statistics with several.
+    planes : (E_f,) which number of a pair each kernel is a function of, for statistics with several. present : (n,) which rows have the
+    views that the kernels read, of which alone constants are learned; None for all of them.
     """
 
     statistic: Statistic
@@ -38,6 +39,7 @@ class Family:
     kernels: list[Kernel] = field(default_factory=list)
     members: list[int] = field(default_factory=list)
     planes: list[int] = field(default_factory=list)
+    present: np.ndarray | None = field(default=None, compare=False)
 
     def values(self, position: int, t: np.ndarray) -> np.ndarray:
         """Values of one of the kernels. t : statistics (rows, columns) or (rows,), with the depth as second axis if there is one."""

@@ -16,10 +16,10 @@ from ...engine.progress import Progress
 from ...kernels.base import Kernel
 from ...kernels.combined import CombinedKernel
 from ...kernels.pairs.families import NO_GATE
-from ...optim.norms import GroupedNorm
-from ..base import _number, effective_weights
+from ..base import _number, clustered_norm, effective_weights
 from ..classifier import MKLClassifier
 from ..diagonals import row_gates
+from ..missing.gating import layout_of
 from ..regressor import MKLRegressor
 from ..runs.callbacks import run_of
 from . import gate_inputs
@@ -78,16 +78,6 @@ class ClusteredMixin:
 
     # -- training -----------------------------------------------------------------------------------------------------
 
-    def _grouped_norm(self, n_kernels: int) -> GroupedNorm:
-        return GroupedNorm(float(self.p), tuple(np.repeat(np.arange(self.n_clusters), n_kernels).tolist()), outer=2.0)
-
-    def _layout(self, gate_of_kernel: list[int] | None, n_kernels: int) -> tuple[list[tuple[int, int]], list[int]]:
-        """Gate columns as (cluster, base gate), and the column of every entry: all kernels of the first cluster, then of the second."""
-        own = [NO_GATE] * n_kernels if gate_of_kernel is None else gate_of_kernel
-        of_entry = [(j, base) for j in range(self.n_clusters) for base in own]
-        layout = list(dict.fromkeys(of_entry))
-        return layout, [layout.index(column) for column in of_entry]
-
     def _is_spherical(self, gate_of_entry: list[int]) -> list[bool]:
         """(M,) whether a kernel has a base gate 1 / sqrt(k(x, x)); the kernels of the first cluster tell."""
         return [self._gate_layout[column][1] != NO_GATE for column in gate_of_entry[: len(self.kernels_)]]
@@ -104,9 +94,9 @@ class ClusteredMixin:
         if self.n_clusters > active:
             raise ValueError(f"n_clusters={self.n_clusters} is more than the {active} examples there are")
         for head in heads:
-            head.norm = self._grouped_norm(n_kernels)
+            head.norm = clustered_norm(self.p, self.n_clusters, n_kernels)
         base_gates, gate_of_kernel = self._spherical_gates(rows, kernels)
-        self._gate_layout, gate_of_entry = self._layout(gate_of_kernel, n_kernels)
+        self._gate_layout, gate_of_entry = layout_of(gate_of_kernel or [NO_GATE] * n_kernels, self.n_clusters)
         # The gates follow from the clusters, which training finds.
         problem, working, _ = self._describe(rows, kernels * self.n_clusters, heads, (None, gate_of_entry))
         if hasattr(self, "tail_sums_"):

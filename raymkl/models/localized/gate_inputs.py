@@ -13,6 +13,7 @@ from typing import Any
 from ...data.views import view_of
 from ...kernels.base import Kernel
 from .. import reading
+from ..missing.presence import refuse
 
 
 def check_choice(kernel: Any, optional: bool) -> None:
@@ -42,7 +43,7 @@ def rows_for(
     source : the kernel that reads them. what : the argument it comes from, for errors. X : container. rows, kernels : what is read
     already, and by which kernels. columns : of ready-made matrices that stand for the training rows; None for training rows themselves.
     """
-    reading.check_complete(X, [source])
+    refuse(X, [source], what)
     if reading.is_matrix(source):
         found = reading.matrices_of(X, [source], columns is None, columns)
     else:

@@ -68,6 +68,8 @@ class LocalizedMKLClassifier(MKLClassifier):
         As for `MKLClassifier`. Kernels are normalised before they are gated; "trace" asks for a C that grows with n.
     random_state : int, RandomState or None
         For the starts.
+    loss : str
+        As for `MKLClassifier`: "hinge", "squared_hinge", "logistic" or "squared".
 
     Attributes
     ----------
@@ -249,9 +251,19 @@ class LocalizedMKLClassifier(MKLClassifier):
     # -- new examples -------------------------------------------------------------------------------------------------
 
     def gates(self, X: Any) -> np.ndarray:
-        """Which kernels count for n examples: (n, M) for two classes, else (n, n_classes, M); not negative, one in sum over the kernels.
+        """Which kernels count for which rows.
 
         Ready-made matrices whose space the gates live in must have the columns of all training rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
+            Rows.
+
+        Returns
+        -------
+        gates : ndarray of shape (n, M)
+            With more than two classes (n, n_classes, M); not negative, one in sum over the kernels.
         """
         check_is_fitted(self, "dual_coef_")
         _, rows, _ = self._read(X, reset=False)

@@ -22,6 +22,7 @@ from ...kernels.formulas import Linear
 from ...optim.mixture.posterior import Posterior, expected_weights, predictive, shares_of
 from .. import reading, sources
 from ..base import _number
+from ..missing.presence import refuse
 from ..runs.callbacks import WithCallbacks, run_of, stop_was_asked
 
 INFERENCES = ("variational", "gibbs")
@@ -116,7 +117,7 @@ class BaseMixture(WithCallbacks):
             )
         container = reading.check_container(self, X, reset)
         reading.count_rows(container)
-        reading.check_complete(container, [Linear()])
+        refuse(container, [Linear()], type(self).__name__)
         rows = reading.rows_of(container, [Linear()])
         if is_sparse(rows[None]):
             raise TypeError(f"X is a sparse matrix; {type(self).__name__} takes dense numbers only (X.toarray())")
@@ -206,11 +207,28 @@ class BaseMixture(WithCallbacks):
             yield rows, density.logs(rows - self.prior_["mean"])
 
     def membership(self, X: Any) -> np.ndarray:
-        """(n, K) shares of rows in the clusters, no labels counted: expected stick weight times Student t, rows sum to one."""
+        """Shares of rows in the clusters, no labels counted: expected stick weight times Student t.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container of numbers, a path or a Dataset
+            Rows.
+
+        Returns
+        -------
+        shares : ndarray of shape (n, K)
+            Rows sum to one.
+        """
         return np.concatenate([shares_of(logs)[0] for _, logs in self._logs(X)])
 
     def save(self, path: Any) -> None:
-        """Write the fitted model to an Arrow file (see `raymkl.load`)."""
+        """Write the fitted model to an Arrow file (see `raymkl.load`).
+
+        Parameters
+        ----------
+        path : str or path
+            File to write.
+        """
         from ...io import save
 
         save(self, path)

@@ -137,9 +137,21 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
 
     @a_run
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ClusteredMKLClassifier:
-        """Learn from n rows X (dense numbers in any container), y (n,) labels of any type, sample_weight (n,) or None.
+        """Learn clusters and their machines.
 
-        X may be a path (Parquet file or directory, Arrow IPC file) or a `ray.data.Dataset`; y may then be the name of a column.
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container of numbers, a path or a Dataset
+            Rows.
+        y : array-like of shape (n,), or str
+            Labels of any type, or the name of a column of a path or Dataset.
+        sample_weight : array-like of shape (n,), or None
+            Weights of the rows; None for alike.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
         """
         self._check_params()
         if y is None:
@@ -200,31 +212,102 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
 
     @datasets_too
     def predict_proba(self, X: Any) -> np.ndarray:
-        """(n, n_classes) probabilities: p(y | x, k) of every cluster's machine, weighted by the row's membership."""
+        """Probabilities of the classes: p(y | x, k) of every cluster's machine, weighted by the row's
+        membership.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container of numbers, a path or a Dataset
+            Rows.
+
+        Returns
+        -------
+        probabilities : ndarray of shape (n, n_classes)
+            Rows sum to one; a Dataset of a Dataset.
+        """
         return np.exp(self._log_probabilities(X))
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
-        """(n, n_classes) logs of `predict_proba`."""
+        """Logs of `predict_proba`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container of numbers, a path or a Dataset
+            Rows.
+
+        Returns
+        -------
+        logs : ndarray of shape (n, n_classes)
+            Not positive.
+        """
         return self._log_probabilities(X)
 
     @datasets_too
     def decision_function(self, X: Any) -> np.ndarray:
-        """(n, n_classes) logs of the probabilities; (n,) log odds of `classes_[1]` for two classes."""
+        """Logs of the probabilities, or log odds of two classes.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container of numbers, a path or a Dataset
+            Rows.
+
+        Returns
+        -------
+        values : ndarray of shape (n, n_classes)
+            For two classes (n,), the log odds of `classes_[1]`.
+        """
         logs = self._log_probabilities(X)
         return logs[:, 1] - logs[:, 0] if len(self.classes_) == 2 else logs
 
     @datasets_too
     def predict(self, X: Any) -> np.ndarray:
-        """(n,) the most probable class of each row."""
+        """The most probable class of each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container of numbers, a path or a Dataset
+            Rows.
+
+        Returns
+        -------
+        labels : ndarray of shape (n,)
+            Of the type of y.
+        """
         check_is_fitted(self, "coef_")
         return self.classes_[self._log_probabilities(X).argmax(axis=1)]
 
     def cluster(self, X: Any) -> np.ndarray:
-        """(n,) the cluster with the largest membership of each row."""
+        """The cluster with the largest membership of each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container of numbers, a path or a Dataset
+            Rows.
+
+        Returns
+        -------
+        clusters : ndarray of shape (n,)
+            Whole numbers from 0 on.
+        """
         check_is_fitted(self, "coef_")
         return np.concatenate([logs.argmax(axis=1) for _, logs in self._logs(X)])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Accuracy on X and y (n,), which may be the name of a column of a path or Dataset."""
+        """Accuracy.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container of numbers, a path or a Dataset
+            Rows.
+        y : array-like of shape (n,), or str
+            Labels of any type, or the name of a column of a path or Dataset.
+        sample_weight : array-like of shape (n,), or None
+            Weights of the rows; None for alike.
+
+        Returns
+        -------
+        accuracy : float
+            Part of the rows whose class is right.
+        """
         X, y = self._source_of(X, y)
         return super().score(X, y, sample_weight)

@@ -88,9 +88,21 @@ class DirichletProcessMixture(BaseMixture, ClusterMixin, DensityMixin, BaseEstim
 
     @a_run
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> DirichletProcessMixture:
-        """Find clusters of n rows X (dense numbers in any container, a path or a Dataset), weighted by sample_weight (n,) or alike.
+        """Find clusters.
 
-        y is not used, but a name of a column of a path or Dataset, which is then not read.
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container of numbers, a path or a Dataset
+            Rows.
+        y : str or None
+            Not used, but a name of a column of a path or Dataset, which is then not read.
+        sample_weight : array-like of shape (n,), or None
+            Weights of the rows; None for alike.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
         """
         self._check_params()
         X, _ = self._source_of(X, y if isinstance(y, str) else None)
@@ -99,18 +111,68 @@ class DirichletProcessMixture(BaseMixture, ClusterMixin, DensityMixin, BaseEstim
         return self
 
     def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> np.ndarray:
-        """(n,) `labels_` after `fit`."""
+        """Find clusters and say which rows are in which.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container of numbers, a path or a Dataset
+            Rows.
+        y : str or None
+            As for `fit`.
+        sample_weight : array-like of shape (n,), or None
+            Weights of the rows; None for alike.
+
+        Returns
+        -------
+        labels : ndarray of shape (n,)
+            The attribute `labels_`.
+        """
         return self.fit(X, y, sample_weight).labels_
 
     @datasets_too
     def predict(self, X: Any) -> np.ndarray:
-        """(n,) the cluster with the largest membership of each row."""
+        """The cluster with the largest membership of each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container of numbers, a path or a Dataset
+            Rows.
+
+        Returns
+        -------
+        clusters : ndarray of shape (n,)
+            Whole numbers from 0 on.
+        """
         return np.concatenate([logs.argmax(axis=1) for _, logs in self._logs(X)])
 
     def score_samples(self, X: Any) -> np.ndarray:
-        """(n,) logs of the predictive density of rows."""
+        """Logs of the predictive density of rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container of numbers, a path or a Dataset
+            Rows.
+
+        Returns
+        -------
+        logs : ndarray of shape (n,)
+            The larger, the more usual.
+        """
         return np.concatenate([shares_of(logs)[1] for _, logs in self._logs(X)])
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Mean of `score_samples`."""
+        """Mean of `score_samples`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container of numbers, a path or a Dataset
+            Rows.
+        y : None
+            Not used.
+
+        Returns
+        -------
+        mean : float
+            Of the logs of the density.
+        """
         return float(self.score_samples(X).mean())

@@ -188,9 +188,21 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
     @a_run
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> StochasticMKLClassifier:
-        """Learn from n examples: X (any container), y (n,) labels of any type, sample_weight (n,) or None.
+        """Learn all classes in one problem.
 
-        X may be a path (Parquet file or directory, Arrow IPC file) or a `ray.data.Dataset`; y may then be the name of a column.
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
+            Rows.
+        y : array-like of shape (n,), or str
+            Labels of any type, or the name of a column of a path or Dataset.
+        sample_weight : array-like of shape (n,), or None
+            Weights of the rows; None for alike.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
         """
         rows, kernels, y, weights = self._inputs(X, y, sample_weight, None)
         self._check_rows(kernels, int(np.count_nonzero(weights)))
@@ -348,11 +360,28 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
     @available_if(lambda self: self.n_landmarks is not None)  # else every row that was ever seen would have to be kept
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> StochasticMKLClassifier:
-        """Visit more rows, once: X and y as for `fit`, of a model with landmarks.
+        """Visit more rows, once, of a model with landmarks.
 
-        The first call takes the landmarks out of its rows and needs classes (K,), all labels that will ever come; after `fit` neither is
-        needed. The problem is that of all rows so far, with the same C each. `dual_objective_` is a lower bound of its optimum; the loss of
-        rows that were not kept is not known, so that `primal_objective_` and `duality_gap_` are NaN.
+        The first call takes the landmarks out of its rows and needs all labels that will ever come; after
+        `fit` neither is needed. The problem is that of all rows so far, with the same C each.
+        `dual_objective_` is a lower bound of its optimum; the loss of rows that were not kept is not known,
+        so that `primal_objective_` and `duality_gap_` are NaN.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
+            Rows.
+        y : array-like of shape (n,), or str
+            Labels of any type, or the name of a column of a path or Dataset.
+        classes : array-like of shape (K,), or None
+            All labels; needed by the first call.
+        sample_weight : array-like of shape (n,), or None
+            Weights of the rows; None for alike.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
         """
         self._check_params()
         first = not hasattr(self, "_stream")
@@ -389,7 +418,18 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
     @datasets_too
     def decision_function(self, X: Any) -> np.ndarray:
-        """f(x): (n,) f_1 - f_0 for two classes (positive means `classes_[1]`), else (n, n_classes)."""
+        """Decision values.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
+            Rows.
+
+        Returns
+        -------
+        values : ndarray of shape (n, n_classes)
+            For two classes (n,), f_1 - f_0: positive means `classes_[1]`.
+        """
         check_is_fitted(self, "expansion_")
         values = self._decision(X)
         return values[:, 1] - values[:, 0] if len(self.classes_) == 2 else values
@@ -398,7 +438,18 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
     @datasets_too
     def contributions(self, X: Any) -> np.ndarray:
-        """The part of the decision value that each kernel brings: (n, M) for two classes, else (n, n_classes, M)."""
+        """The part of the decision value that each kernel brings.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
+            Rows.
+
+        Returns
+        -------
+        parts : ndarray of shape (n, n_classes, M)
+            For two classes (n, M).
+        """
         values = super().contributions(X)
         return values[:, 1] - values[:, 0] if len(self.classes_) == 2 else values
 

@@ -19,21 +19,24 @@ WORDS = ("passthrough", "drop")
 class PerView(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
     """A transformer for each view of a `Views`, in the manner of scikit-learn's ColumnTransformer.
 
-    Each transformer is cloned and fitted to those rows that have its view, with their y, and gets the view in its
-    own container: a scaler an array, a column transformer a table of pandas or polars. Rows that lack a view go on
-    lacking it.
+    Each transformer is cloned and fitted to those rows that have its view, with their y, and gets the view in
+    its own container: a scaler an array, a column transformer a table of pandas or polars. Rows that lack a
+    view go on lacking it.
 
     Parameters
     ----------
-    transformers : dict from names of views to transformers, "passthrough" (the view stays as it is) or "drop".
+    transformers : dict from names of views to transformers, "passthrough" (the view stays as it is) or
+        "drop".
     remainder : "passthrough" | "drop", what happens to views without a transformer.
 
     Attributes
     ----------
-    transformers_ : dict from names of views to fitted transformers (or words), in the order of `transformers`.
+    transformers_ : dict from names of views to fitted transformers (or words), in the order of
+        `transformers`.
     views_in_ : tuple of str, the views there were. n_features_in_ : their number.
 
-    Parameters of single transformers are set by `<view>__<parameter>`, in a pipeline `perview__<view>__<parameter>`.
+    Parameters of single transformers are set by `<view>__<parameter>`, in a pipeline
+    `perview__<view>__<parameter>`.
 
     Examples
     --------
@@ -59,10 +62,10 @@ class PerView(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         tags.no_validation = True
         return tags
 
-    # -- parameters -----------------------------------------------------------------------------------------------------
+    # -- parameters ------------------------------------------------------------------------------------------
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters; deep ones are the transformers by view, and their parameters as `<view>__<parameter>`."""
+        """Parameters by name; deep ones are the transformers by view, and theirs as `<view>__<parameter>`."""
         params = {"transformers": self.transformers, "remainder": self.remainder}
         if deep and isinstance(self.transformers, Mapping):
             for name, transformer in self.transformers.items():
@@ -109,15 +112,25 @@ class PerView(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
             if not X.has(name).any():
                 raise ValueError(f"no row of X has view {name!r}, so {transformer!r} cannot be fitted")
 
-    # -- fitting and transforming ---------------------------------------------------------------------------------------
+    # -- fitting and transforming ----------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any = None) -> PerView:
-        """Fit every transformer to the rows that have its view. X : Views (or a dict of views) of n rows. y : (n,) or None."""
+        """Fit every transformer to the rows that have its view.
+
+        Parameters
+        ----------
+        X : Views, or a dict of views, of n rows.
+        y : (n,) labels or None.
+
+        Returns
+        -------
+        self
+        """
         self.fit_transform(X, y)
         return self
 
     def fit_transform(self, X: Any, y: Any = None) -> Views:
-        """Fit every transformer to the rows that have its view, and transform them."""
+        """Fit every transformer to the rows that have its view, and transform these; see `fit` and `transform`."""
         X = _as_views(X)
         self._check_params(X)
         if y is not None and n_rows(y) != len(X):
@@ -142,7 +155,16 @@ class PerView(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         return self._put_together(X, done)
 
     def transform(self, X: Any) -> Views:
-        """Transform every view, of the rows that have it. X : Views (or a dict of views) with the views that `fit` has seen."""
+        """Transform every view, of the rows that have it.
+
+        Parameters
+        ----------
+        X : Views, or a dict of views, with those that `fit` has seen.
+
+        Returns
+        -------
+        views : Views of the same rows, which lack what they lacked before.
+        """
         check_is_fitted(self, "transformers_")
         X = _as_views(X)
         lost = [name for name in self.views_in_ if name not in X and self._what(name) != "drop"]

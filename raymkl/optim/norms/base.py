@@ -12,6 +12,9 @@ the smallest. Norms that are neither mix both.
 
 from __future__ import annotations
 
+import inspect
+from typing import Any
+
 import numpy as np
 
 TINY = 1e-300
@@ -31,7 +34,26 @@ def power_norm(values: np.ndarray, k: float) -> float:
 
 
 class Norm:
-    """A norm over kernels, as the optimiser sees it. s : (M,) quadratic terms a'K_m a."""
+    """A norm over kernels, as the optimiser sees it.
+
+    Below, s (M,) are the quadratic terms a'K_m a of a dual point a, theta (M,) weights of kernels, and l (M,)
+    the lengths ||w_m||. Subclasses give `dual`, `primal` and `weights`, and answers to the questions.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from raymkl import norms
+    >>> norm = norms.LpNorm(4 / 3)
+    >>> isinstance(norm, norms.Norm), norm.weights(np.array([1.0, 1.0])).round(3)
+    (True, array([0.707, 0.707]))
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Methods without words of their own have those of the base class, for `help` and the reference."""
+        super().__init_subclass__(**options)
+        for name, method in vars(cls).items():
+            if inspect.isfunction(method) and not method.__doc__ and not name.startswith("_"):
+                method.__doc__ = getattr(getattr(Norm, name, None), "__doc__", None)
 
     # -- questions about the weights ---------------------------------------------------------------------------------------
 
@@ -93,55 +115,183 @@ class Norm:
     # -- both sides ----------------------------------------------------------------------------------------------------------
 
     def check(self, n_kernels: int) -> None:
-        """Raise ValueError unless this is a norm over so many kernels."""
+        """Raise ValueError unless this is a norm over so many kernels.
+
+        Parameters
+        ----------
+        n_kernels : int
+            M.
+        """
 
     def start(self, n_kernels: int) -> np.ndarray:
-        """Feasible weights to begin with, (M,)."""
+        """Feasible weights to begin with, (M,).
+
+        Parameters
+        ----------
+        n_kernels : int
+            M.
+
+        Returns
+        -------
+        theta : ndarray of shape (M,)
+            Weights.
+        """
         return self.weights(np.ones(n_kernels))
 
     def start_over(self, entries: np.ndarray) -> np.ndarray:
-        """Feasible weights (M,) to begin with where all kernels but those of a mask (M,) are left out."""
+        """Feasible weights to begin with where some kernels are left out.
+
+        Parameters
+        ----------
+        entries : ndarray of bool, shape (M,)
+            Kernels that take part.
+
+        Returns
+        -------
+        theta : ndarray of shape (M,)
+            Weights, zero for the others.
+        """
         return np.where(entries, self.start(len(entries)), 0.0)
 
     def dual(self, s: np.ndarray) -> float:
-        """N*(s), the value whose half is the dual penalty."""
+        """N*(s), the value whose half is the dual penalty.
+
+        Parameters
+        ----------
+        s : ndarray of shape (M,)
+            Quadratic terms.
+
+        Returns
+        -------
+        value : float
+            N*(s).
+        """
         raise TypeError(f"{type(self).__name__} has no dual")
 
     def primal(self, lengths: np.ndarray) -> float:
-        """N(l) of the lengths l_m = ||w_m||."""
+        """N(l) of the lengths l_m = ||w_m||.
+
+        Parameters
+        ----------
+        lengths : ndarray of shape (M,)
+            Lengths ||w_m||.
+
+        Returns
+        -------
+        value : float
+            N(l).
+        """
         raise TypeError(f"{type(self).__name__} has no primal")
 
     def weights(self, s: np.ndarray) -> np.ndarray:
-        """Weights that are optimal for the dual point behind s: the gradient of `dual`."""
+        """Weights that are optimal for the dual point behind s: the gradient of `dual`.
+
+        Parameters
+        ----------
+        s : ndarray of shape (M,)
+            Quadratic terms.
+
+        Returns
+        -------
+        theta : ndarray of shape (M,)
+            Weights.
+        """
         raise TypeError(f"{type(self).__name__} has no weights")
 
     def towards(self, theta: np.ndarray, s: np.ndarray) -> np.ndarray:
         """Weights (M,) to go towards from theta (M,), once the dual variables have answered to theta with s.
 
-        Either those that belong to s, or those that belong to the lengths theta_m sqrt(s_m): theta_m = l_m / (dN/dl_m / 2).
+        Either those that belong to s, or those that belong to the lengths theta_m sqrt(s_m): theta_m = l_m /
+        (dN/dl_m / 2).
+
+        Parameters
+        ----------
+        theta : ndarray of shape (M,)
+            Weights now.
+        s : ndarray of shape (M,)
+            Quadratic terms that answer to them.
+
+        Returns
+        -------
+        theta : ndarray of shape (M,)
+            Other weights.
         """
         return self.weights(s)
 
     def without_idle(self, theta: np.ndarray, s: np.ndarray, negligible: float) -> np.ndarray:
-        """theta (M,) with zeros for kernels that the norm has no use for at s, if all their theta_m s_m together are negligible."""
+        """Weights with zeros for kernels that the norm has no use for at s.
+
+        Parameters
+        ----------
+        theta : ndarray of shape (M,)
+            Weights.
+        s : ndarray of shape (M,)
+            Quadratic terms.
+        negligible : float
+            What all their theta_m s_m together may be.
+
+        Returns
+        -------
+        theta : ndarray of shape (M,)
+            Weights.
+        """
         return theta
 
     def curvature(self, s: np.ndarray) -> tuple[np.ndarray, float | np.ndarray, np.ndarray] | np.ndarray | None:
-        """d(weights)/d(s): a matrix (M, M), or (d, c, t) for diag(d) - c t t', or None where the weights do not follow s.
+        """Derivative d(weights)/d(s).
 
-        c may be (G,) and t (G, M), the second part is then sum_g c_g t_g t_g'.
+        A matrix (M, M), or (d, c, t) for diag(d) - c t t', or None where the weights do not follow s. c may
+        be (G,) and t (G, M), the second part is then sum_g c_g t_g t_g'.
+
+        Parameters
+        ----------
+        s : ndarray of shape (M,)
+            Quadratic terms.
+
+        Returns
+        -------
+        derivative : ndarray of shape (M, M), tuple (d, c, t) or None
+            As above.
         """
         return None
 
     def project(self, theta: np.ndarray) -> np.ndarray:
-        """theta (M,) scaled to the boundary of its ball, where there is one; negative entries become zero."""
+        """Weights scaled to the boundary of their ball, where there is one; negative entries become zero.
+
+        Parameters
+        ----------
+        theta : ndarray of shape (M,)
+            Weights.
+
+        Returns
+        -------
+        theta : ndarray of shape (M,)
+            Weights.
+        """
         return np.maximum(theta, 0.0)
 
     def floor(self, s: np.ndarray, used: np.ndarray, tol: float) -> np.ndarray | float:
-        """What may be added to s (M,) so that no weight of a kernel in `used` (M,) is infinite: N* grows by at most tol / 2 of it.
+        """What may be added to s so that no weight of a kernel that is used is infinite.
 
-        The root of N* is a norm of v, so that a floor f changes it by at most that of sqrt(f). Where N* is concave in s it is often less,
-        and the floor may be higher; elsewhere N* need not see what a higher one does to its parts.
+        N* grows by at most tol / 2 of it.
+
+        The root of N* is a norm of v, so that a floor f changes it by at most that of sqrt(f). Where N* is
+        concave in s it is often less, and the floor may be higher; elsewhere N* need not see what a higher
+        one does to its parts.
+
+        Parameters
+        ----------
+        s : ndarray of shape (M,)
+            Quadratic terms.
+        used : ndarray of bool, shape (M,)
+            Kernels that count.
+        tol : float
+            Relative duality gap that is aimed at.
+
+        Returns
+        -------
+        floor : float or ndarray of shape (M,)
+            Never negative.
         """
         if self.bounded:
             return 0.0
@@ -154,11 +304,35 @@ class Norm:
         return least
 
     def weight_gap(self, at_theta: float, primal: float, dual: float) -> float:
-        """The weights' part of the gap, >= 0. at_theta : theta's. primal, dual : N of the lengths theta_m sqrt(s_m), and N*(s)."""
+        """The weights' part of the duality gap, >= 0.
+
+        Parameters
+        ----------
+        at_theta : float
+            theta's.
+        primal, dual : float
+            N of the lengths theta_m sqrt(s_m), and N*(s).
+
+        Returns
+        -------
+        gap : float
+            Absolute.
+        """
         return max(0.5 * (primal + dual) - at_theta, 0.0)
 
     def largest(self, values: np.ndarray) -> np.ndarray | float:
-        """The largest of the values (M,) among the entries that share a ball with each entry: (M,), or a number when all do."""
+        """The largest of the values among the entries that share a ball with each entry.
+
+        Parameters
+        ----------
+        values : ndarray of shape (M,)
+            One per kernel.
+
+        Returns
+        -------
+        largest : float or ndarray of shape (M,)
+            A number when all entries share one ball.
+        """
         return values.max()
 
 

@@ -75,7 +75,20 @@ class ElasticNetNorm(Norm):
     # -- the lengths that belong to a dual point --------------------------------------------------------------------------
 
     def lengths(self, v: np.ndarray) -> tuple[np.ndarray, float]:
-        """l (M,) and r = ||l||_p that belong to v (M,), v >= 0."""
+        """Lengths l and their norm r = ||l||_p that belong to v.
+
+        Parameters
+        ----------
+        v : ndarray of shape (M,)
+            Roots of the quadratic terms, >= 0.
+
+        Returns
+        -------
+        lengths : ndarray of shape (M,)
+            l.
+        r : float
+            ||l||_p.
+        """
         top = float(v.max(initial=0.0))
         if top <= 0:
             return np.zeros(len(v)), 0.0
@@ -163,7 +176,20 @@ class ElasticNetNorm(Norm):
         return np.where(v > 0, lengths / np.where(v > 0, v, 1.0), vanishing)
 
     def towards(self, theta, s):
-        """From the lengths for p < 2: theta_m = 1 / (mix (l_m / r)^(p-2) + 1 - mix)."""
+        """Weights to go towards, from the lengths for p < 2: theta_m = 1 / (mix (l_m / r)^(p-2) + 1 - mix).
+
+        Parameters
+        ----------
+        theta : ndarray of shape (M,)
+            Weights now.
+        s : ndarray of shape (M,)
+            Quadratic terms.
+
+        Returns
+        -------
+        theta : ndarray of shape (M,)
+            Weights.
+        """
         if self.p >= 2:
             return self.weights(s)
         lengths = theta * np.sqrt(s)
@@ -174,8 +200,21 @@ class ElasticNetNorm(Norm):
         return inside / (self.mix + self.rest * inside)
 
     def curvature(self, s):
-        """From d l / d v, the inverse of a diagonal matrix and one of rank one: with x = (l / r)^(p-1),
-        diag(mix (p-1) (l/r)^(p-2) + rest) + mix (2-p) x x'. For p = 1 and p = inf: on the kernels above the threshold, or cut off.
+        """Derivative of the weights.
+
+        From d l / d v, the inverse of a diagonal matrix and one of rank one: with x = (l / r)^(p-1), diag(mix
+        (p-1) (l/r)^(p-2) + rest) + mix (2-p) x x'. For p = 1 and p = inf: on the kernels above the threshold,
+        or cut off.
+
+        Parameters
+        ----------
+        s : ndarray of shape (M,)
+            Quadratic terms.
+
+        Returns
+        -------
+        derivative : ndarray of shape (M, M), tuple (d, c, t) or None
+            See `Norm.curvature`.
         """
         if self.fixed:
             return None

@@ -172,7 +172,18 @@ class GroupedNorm(Norm):
         return inside * self.between.weights(sizes)[self.index] if sizes.max() > 0 else self.start(len(s))
 
     def weights_from_lengths(self, lengths: np.ndarray) -> np.ndarray:
-        """Weights that are optimal for a primal point, on both levels (see `LpNorm.weights_from_lengths`); p and outer in [1, 2]."""
+        """Weights that are optimal for a primal point, on both levels; p and outer in [1, 2].
+
+        Parameters
+        ----------
+        lengths : ndarray of shape (M,)
+            Lengths ||w_m||.
+
+        Returns
+        -------
+        theta : ndarray of shape (M,)
+            Weights.
+        """
         inside = self._each(self.inner.weights_from_lengths, lengths)
         if self.apart:
             return inside
@@ -180,7 +191,21 @@ class GroupedNorm(Norm):
         return inside * self.between.weights_from_lengths(np.sqrt(squares))[self.index]
 
     def towards(self, theta, s):
-        """On each level what is best there: from the lengths for a norm below 2, from the quadratic terms for one above."""
+        """On each level what is best there: from the lengths for a norm below 2, from the quadratic terms for
+        one above.
+
+        Parameters
+        ----------
+        theta : ndarray of shape (M,)
+            Weights now.
+        s : ndarray of shape (M,)
+            Quadratic terms.
+
+        Returns
+        -------
+        theta : ndarray of shape (M,)
+            Weights.
+        """
         if self.has_ball:
             return self.weights_from_lengths(theta * np.sqrt(s))
         lengths = theta * np.sqrt(s)

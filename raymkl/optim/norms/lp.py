@@ -20,14 +20,48 @@ from .base import TINY, Norm, block_exponent, power_norm
 
 
 def weight_norm(p: float) -> float:
-    """Norm q of the weights that belongs to block norm p (negative for p > 2, where it is not a norm)."""
+    """Norm q of the weights that belongs to block norm p.
+
+    Parameters
+    ----------
+    p : float
+        Block norm in [1, inf].
+
+    Returns
+    -------
+    q : float
+        p / (2 - p); infinity for p = 2, negative for p > 2, where it is not a norm.
+
+    Examples
+    --------
+    >>> from raymkl import norms
+    >>> norms.weight_norm(1.5)
+    3.0
+    """
     if p == 2:
         return np.inf
     return -1.0 if np.isinf(p) else p / (2.0 - p)
 
 
 def block_norm(q: float) -> float:
-    """Block norm p that belongs to norm q >= 1 of the weights."""
+    """Block norm p that belongs to norm q of the weights.
+
+    Parameters
+    ----------
+    q : float
+        Norm of the weights in [1, inf].
+
+    Returns
+    -------
+    p : float
+        2 q / (q + 1).
+
+    Examples
+    --------
+    >>> from raymkl import norms
+    >>> norms.block_norm(3)
+    1.5
+    """
     if not q >= 1:
         raise ValueError(f"the norm of the weights must be >= 1, got {q!r}")
     return 2.0 if np.isinf(q) else 2.0 * q / (q + 1.0)
@@ -143,6 +177,16 @@ class LpNorm(Norm):
         """Weights that are optimal for a primal point, from the lengths ||w_m||; p in [1, 2).
 
         theta_m = ||w_m||^(2-p) / (sum_k ||w_k||^p)^((2-p)/p); a length of zero or less gives weight zero.
+
+        Parameters
+        ----------
+        lengths : ndarray of shape (M,)
+            Lengths ||w_m||.
+
+        Returns
+        -------
+        theta : ndarray of shape (M,)
+            Weights.
         """
         lengths = np.maximum(lengths, 0.0)
         size = power_norm(lengths, self.p)
@@ -175,7 +219,20 @@ class LpNorm(Norm):
         return self.dual(s) * share ** (1.0 / self.k)
 
     def gauge(self, theta: np.ndarray) -> float:
-        """How many times the weights on the boundary the weights theta (M,) are: ||theta||_q over those that are not zero."""
+        """How many times the weights on the boundary these weights are.
+
+        That is ||theta||_q over those that are not zero.
+
+        Parameters
+        ----------
+        theta : ndarray of shape (M,)
+            Weights.
+
+        Returns
+        -------
+        times : float
+            At most one within the ball.
+        """
         theta = np.maximum(theta, 0.0)
         if self.p <= 2:
             return power_norm(theta, self.q)

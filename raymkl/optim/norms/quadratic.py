@@ -215,7 +215,22 @@ class QuadraticNorm(Norm):
         return lengths / np.where(v > 0, v, np.inf)
 
     def towards(self, theta, s):
-        """From the lengths where no entry of E beside the diagonal is positive: theta_m = l_m / (E^-1 l)_m."""
+        """Weights to go towards.
+
+        From the lengths where no entry of E beside the diagonal is positive: theta_m = l_m / (E^-1 l)_m.
+
+        Parameters
+        ----------
+        theta : ndarray of shape (M,)
+            Weights now.
+        s : ndarray of shape (M,)
+            Quadratic terms.
+
+        Returns
+        -------
+        theta : ndarray of shape (M,)
+            Weights.
+        """
         if not self.bounded:
             return self.weights(s)
         lengths = theta * np.sqrt(s)
@@ -224,7 +239,21 @@ class QuadraticNorm(Norm):
         return lengths / np.maximum(self._above_inverse.solve(lengths)[1], TINY)
 
     def curvature(self, s):
-        """From d l / d v, which is the Schur complement of the part of E where z > v: H = diag(1/v) (dl/dv - diag(l/v)) diag(1/2v)."""
+        """Derivative of the weights.
+
+        From d l / d v, which is the Schur complement of the part of E where z > v: H = diag(1/v) (dl/dv -
+        diag(l/v)) diag(1/2v).
+
+        Parameters
+        ----------
+        s : ndarray of shape (M,)
+            Quadratic terms.
+
+        Returns
+        -------
+        derivative : ndarray of shape (M, M), or None
+            See `Norm.curvature`.
+        """
         if self.fixed:
             return None
         v = np.sqrt(np.maximum(s, 0.0))

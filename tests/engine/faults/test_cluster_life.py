@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from raymkl import MKLClassifier
+from raymkl import MKLClassifier, Session
 from raymkl.engine.faults.policy import ShardFailure
 from raymkl.kernels import RBF
 from tests.engine.faults.faulty_kernel import X, Y, faulty, model, params
@@ -61,7 +61,7 @@ def states(ray):
     [
         (1, "kill", "shard", {}),
         (2, "kill", "shard", {}),
-        (1, "stop", "shard", {"timeout_s": 3.0}),
+        (1, "stop", "shard", {"timeout_s": 6.0}),
         (1, "kill", "coordinator", {}),
     ],
     ids=["a killed shard", "two killed shards", "a stopped shard", "a killed coordinator"],
@@ -98,6 +98,17 @@ def test_a_coordinator_that_goes_again_before_it_has_begun(cluster, tmp_path, ca
     assert clf.shard_failures_ == 3 and clf.converged_ and apart(clf.decision_function(X), calm) < 0.05
 
 
+def test_what_is_lost_before_the_first_round(cluster, tmp_path, calm):
+    """A shard that goes while a session starts is a loss of its first fit; one that goes between two fits is a loss of neither."""
+    calm_kernel = faulty(tmp_path, 10**9)
+    with Session("ray", params()) as session:
+        for losses in (1, 0):
+            # Shard 0, then shard 1: that one is still the session's first.
+            cluster.kill(session.actors().place.actors[1 - losses])
+            clf = model(calm_kernel, engine=session).fit(X, Y)
+            assert clf.shard_failures_ == losses and apart(clf.decision_function(X), calm) < 0.05
+
+
 def test_a_slow_start_is_no_loss(cluster, tmp_path, monkeypatch):
     """A process that takes longer to start than a ping may take is waited for, and somebody can ask what for; only then it is lost."""
     from raymkl.engine.faults.policy import ShardsLost
@@ -127,7 +138,7 @@ def test_a_slow_start_is_no_loss(cluster, tmp_path, monkeypatch):
             assert wait_for(lambda: pool.waits_for is not None or loading.done(), 30)
             assert re.fullmatch(r"shard 0 to start, for \d+ s", pool.waits_for)
             Path(started).touch()
-            loading.result(60)
+            loading.result(300)
         assert pool.waits_for is None and len(pool.call_all("resources")) == 1
     finally:
         Path(started).touch()
@@ -174,7 +185,7 @@ def test_a_driver_that_ends_takes_all_along(cluster, tmp_path, sent):
         assert driver.poll() is None, driver.stderr.read()
         assert len(own_workers()) == 3
         driver.send_signal(sent)
-        _, err = driver.communicate(timeout=60)
+        _, err = driver.communicate(timeout=300)
     finally:
         driver.kill()
     assert driver.returncode != 0
@@ -207,22 +218,21 @@ def own_bytes():
         return int(re.search(r"VmRSS:\s+(\d+) kB", file.read()).group(1)) * 1024
 
 
-def test_eight_fits_in_a_row(cluster):
-    """Each brings 5 MB of rows; if they stayed, it would be seen."""
+def test_four_fits_in_a_row(cluster):
+    """Each brings 10 MB of rows; if they stayed, it would be seen."""
     import numpy as np
 
     address = cluster.get_runtime_context().gcs_address
-    wide = np.random.default_rng(0).normal(size=(100, 6250))
-    clf = MKLClassifier(kernels=[RBF(gamma=1e-4)], engine="ray", tol=1e-2, ray_params=params(num_shards=1, memory_per_shard=None))
-    for _ in range(2):
-        clf.fit(wide, Y[:100])
+    wide = np.random.default_rng(0).normal(size=(100, 12_500))
+    clf = MKLClassifier(kernels=[RBF(gamma=5e-5)], engine="ray", tol=1e-2, ray_params=params(num_shards=1, memory_per_shard=None))
+    clf.fit(wide, Y[:100])
     before_store, before_own = store_bytes(address), own_bytes()
-    for _ in range(8):
+    for _ in range(4):
         clf.fit(wide, Y[:100])
     assert wait_for(lambda: not own_workers(), 30)
     # Ray lets go of objects a moment after the last reference to them.
     assert wait_for(lambda: store_bytes(address) - before_store < 15 * 2**20, 20)
-    assert own_bytes() - before_own < 30 * 2**20
+    assert own_bytes() - before_own < 25 * 2**20
 
 
 # -- nodes ------------------------------------------------------------------------------------------------------------

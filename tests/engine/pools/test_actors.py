@@ -47,7 +47,7 @@ def in_order(actor, first, second):
     begun.wait(10)
     workers[1].start()
     for worker in workers:
-        worker.join(10)
+        worker.join(120)
     return order
 
 
@@ -89,5 +89,5 @@ def test_caches_over_rows_that_were_put_outlive_a_run():
 
 def test_loading_the_actor_loads_what_a_shard_needs():
     code = "import raymkl.engine.pools.actors, sys; print({'ray', 'sklearn', 'cvxpy', 'pandas'} & set(sys.modules))"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert result.stdout.strip() == "set()", result.stderr

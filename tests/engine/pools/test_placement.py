@@ -160,7 +160,7 @@ def fit_inside(ray, bundles, num_shards, timeout_s=60.0, others=0):
     ray.get([holder.there.remote() for holder in holders])
     params = RayParams(num_shards=num_shards, cpus_per_shard=0.5, timeout_s=timeout_s)
     try:
-        return ray.get(fit.options(scheduling_strategy=here).remote(X, Y, BANK, params), timeout=120)
+        return ray.get(fit.options(scheduling_strategy=here).remote(X, Y, BANK, params), timeout=300)
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None
     finally:

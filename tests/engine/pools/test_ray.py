@@ -1,4 +1,7 @@
-"""The Ray engine gives the local engine's model, cleans up after itself, and its errors are the errors of the local engine."""
+"""The Ray engine gives the local engine's model, cleans up after itself, and its errors are the errors of the local engine.
+
+Every fit here starts processes of its own; what is asked of many inputs is asked of standing ones, in `test_ray_inputs`.
+"""
 
 import pickle
 import sys
@@ -6,14 +9,13 @@ import threading
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 
 from raymkl import MKLClassifier, RayParams
 from raymkl.engine.run import WORTH_ACTORS, choose_engine
-from raymkl.kernels import RBF, Custom, Laplacian, Linear, Polynomial, Precomputed, rbf
+from raymkl.kernels import RBF, Custom, Laplacian, Linear, Polynomial, rbf
 from tests.engine.faults.faulty_kernel import faulty
 from tests.processes import own_workers, wait_for
-from tests.reference import apart, gram, noisy_problem
+from tests.reference import apart, noisy_problem
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -52,48 +54,9 @@ def test_the_same_partition_gives_the_same_bits():
     np.testing.assert_allclose(first.dual_objective_, local.dual_objective_, rtol=1e-9)
 
 
-SOURCES = {
-    "precomputed": (gram(BANK, X), gram(BANK, X_TEST, X), {"bank": "precomputed"}),
-    "sparse": (sp.csr_matrix(X), sp.csr_matrix(X_TEST), {"bank": BANK[:4]}),
-    "float32": (X, X_TEST, {"dtype": "float32", "tol": 1e-4}),
-    "multiplicative": (X, X_TEST, {"normalize": "multiplicative"}),
-    "spherical": (X, X_TEST, {"normalize": "spherical"}),
-    "mixed": (
-        {"v": X, "m": gram(BANK[:2], X)},
-        {"v": X_TEST, "m": gram(BANK[:2], X_TEST, X)},
-        {"bank": [Linear(view="v"), Precomputed(view="m", index=0), Precomputed(view="m", index=1)]},
-    ),
-}
-
-
-@pytest.mark.parametrize("source", SOURCES)
-def test_all_kinds_of_input(source):
-    train, test, more = SOURCES[source]
-    local, remote = both(train, Y, **more)
-    limit = 1e-3 if more.get("tol", 1e-6) == 1e-6 else 2e-2
-    assert apart(remote.decision_function(test), local.decision_function(test)) < limit
-
-
-def test_several_classes():
-    y = np.array(["a", "b", "c"])[np.arange(80) % 3]
-    local, remote = both(X, y)
-    np.testing.assert_allclose(remote.dual_objective_, local.dual_objective_, rtol=1e-5)
-    assert apart(remote.decision_function(X_TEST), local.decision_function(X_TEST)) < 5e-3
-
-
 def test_more_shards_than_rows():
     local, remote = both(X[:2], np.array([1, -1]), bank=[RBF(gamma=0.1)], count=3)
     np.testing.assert_allclose(remote.decision_function(X), local.decision_function(X), atol=1e-4)
-
-
-def test_functions_of_the_user_travel_to_the_shards():
-    """A test module is not importable in a worker; what a user defines in a notebook is not either."""
-
-    def local_cauchy(A, B):
-        return 1 / (1 + ((A[:, None] - B[None]) ** 2).sum(axis=-1))
-
-    local, remote = both(X, Y, bank=[Custom(local_cauchy), RBF(gamma=0.1)])
-    assert apart(remote.decision_function(X_TEST), local.decision_function(X_TEST)) < 1e-3
 
 
 # -- processes --------------------------------------------------------------------------------------------------------
@@ -167,3 +130,40 @@ def test_nothing_of_the_cluster_is_kept(ray_cluster):
     assert b"ray.actor" not in data and b"ObjectRef" not in data
     np.testing.assert_array_equal(pickle.loads(data).decision_function(X_TEST), model.decision_function(X_TEST))
     assert wait_for(lambda: ray_cluster.available_resources().get("CPU", 0.0) == 2.0, 30), ray_cluster.available_resources()
+
+
+def test_a_shard_that_lives_with_others_moves_out_again(ray_cluster):
+    """Its place is free: after the next look it has a CPU of its own, nothing is counted as lost, and the model is the same."""
+    from raymkl.engine.faults.places import Lookout
+    from raymkl.engine.faults.policy import FailurePolicy
+    from raymkl.engine.opening import opened
+    from raymkl.engine.pools.local import LocalPool
+    from raymkl.engine.pools.ray_pool import RayPool
+    from raymkl.engine.pools.ray_shards import ShardActors, placed, shard_actors
+    from tests.builders import head_of, problem_of
+
+    rows, y = noisy_problem(300, seed=71)
+    where, bank = RayParams(num_shards=2, cpus_per_shard=0.5, timeout_s=60.0), rbf([0.05, 0.5])
+
+    def trained(pool, lookout=None):
+        with opened(pool, problem_of(bank, len(rows)), policy=FailurePolicy(0)) as coordinator:
+            for _ in coordinator.rounds([head_of(y, 1.0, tol=1e-4)]):
+                if lookout is not None:
+                    lookout.look(pool, coordinator.crew, 2)
+            return coordinator.outcome([None])[0][-1], coordinator.crew.policy
+
+    with shard_actors(2, where) as place:
+        shards = ShardActors(place)
+        free = f"CPU_group_0_{place.group[0].id.hex()}"
+        try:
+            shards.replaced(0, shards.actors[0], crowded=True)
+            assert wait_for(lambda: ray_cluster.available_resources().get(free) == 0.5, 30)
+            pool = RayPool(shards, placed({None: rows}, problem_of(bank, len(rows)), 2), where)
+            assert pool.may_move_out() == [0] and pool.places() >= 2
+            found, policy = trained(pool, Lookout(every=0.0))
+            assert policy.news == ["shard 0 moved back to a place of its own"] and policy.total == 0
+            assert pool.may_move_out() == [] and ray_cluster.available_resources().get(free, 0.0) == 0.0
+        finally:
+            shards.close()
+    expected, _ = trained(LocalPool({None: rows}, problem_of(bank, len(rows)), 2))
+    assert apart(found.a, expected.a) < 0.1 and apart(found.theta, expected.theta) < 0.1

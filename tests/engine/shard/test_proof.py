@@ -209,23 +209,31 @@ def test_offsets_make_the_next_round_accurate(light, shards):
 @settings(max_examples=12)
 @given(data=st.data())
 def test_sums_over_masks(light, data):
-    """Any masks of rows and weights of columns, in float32, over families of all kinds."""
+    """Any masks of rows, rows that lack what a family reads, and weights of columns, in float32, over families of all kinds."""
     shards = data.draw(st.integers(1, 3))
     ids = np.array(sorted(data.draw(st.sets(st.integers(0, N - 1), min_size=1, max_size=40))))
     seed = data.draw(st.integers(0, 1000))
     rng = np.random.default_rng(seed)
     masks = (rng.uniform(size=(2, N)) < 0.6).astype(float)
-    weights = masks[:, ids] * rng.uniform(1, 2)
     bank = [*BANK, Custom(lambda A, B: A @ B.T + 1.0)]
-    with standing_at(problem_of(bank, N, light=light), X, [head_of(Y)], [(np.zeros(N), np.ones(7))], shards) as coordinator:
+    problem = problem_of(bank, N, light=light)
+    there = np.ones((N, len(bank)))
+    for family in problem.families[1:]:
+        family.present = rng.uniform(size=N) < 0.7
+        there[:, family.members] = family.present[:, None]
+    weights = [masks[:, ids] * rng.uniform(1, 2) * there[ids][:, family.members[0]] for family in problem.families]
+    with standing_at(problem, X, [head_of(Y)], [(np.zeros(N), np.ones(7))], shards) as coordinator:
         request, slots = coordinator.shared.entering(ids, None)
         rows = coordinator.shared.rows_of(ids)
         found = np.sum(
             coordinator.crew.ask("apply", mask_sums, request, ids, slots, rows, coordinator.shared.found.bounds, masks, weights), axis=0
         )
     K = entries(bank, X)[:, ids]
-    expected = np.einsum("hi,ijm,hj->hm", masks, K, weights)
-    sizes = np.einsum("hi,ijm,hj->hm", masks, np.abs(K), weights)
+    right = np.empty((2, len(ids), len(bank)))
+    for family, part in zip(problem.families, weights, strict=True):
+        right[:, :, family.members] = part[:, :, None]
+    expected = np.einsum("hi,im,ijm,hjm->hm", masks, there, K, right)
+    sizes = np.einsum("hi,im,ijm,hjm->hm", masks, there, np.abs(K), right)
     # Of what is kept in float32 the sums are as good as that.
     error = np.where(np.arange(len(bank)) < 5, 1e-12 if light else 1e-6, 1e-6)
     assert np.all(np.abs(found - expected) <= error * sizes)

@@ -184,10 +184,8 @@ def test_shards_do_not_matter(shards):
     assert apart(many.decision_function(T), one.decision_function(T)) < 1e-3
 
 
-@pytest.mark.usefixtures("ray_cluster")
-def test_ray_gives_the_local_model():
-    params = RayParams(num_shards=2, cpus_per_shard=0.5, timeout_s=60.0)
-    local, remote = (model(tol=1e-6, engine=e, ray_params=params, normalize="multiplicative").fit(X, Y) for e in ("local", "ray"))
+def test_ray_gives_the_local_model(ray_session):
+    local, remote = (model(tol=1e-6, engine=e, normalize="multiplicative").fit(X, Y) for e in ("local", ray_session))
     np.testing.assert_allclose(remote.membership(T), local.membership(T), atol=1e-9)
     assert apart(remote.decision_function(T), local.decision_function(T)) < 1e-3
     assert remote.engine_used_ == "ray"

@@ -199,11 +199,9 @@ def test_shards_and_containers_do_not_matter(gating):
     assert apart(sparse.decision_function(sp.csr_matrix(T)), one.decision_function(T)) < 1e-3
 
 
-@pytest.mark.usefixtures("ray_cluster")
 @pytest.mark.parametrize("gating", ["linear", "kernel"])
-def test_ray_gives_the_local_model(gating):
-    params = RayParams(num_shards=2, cpus_per_shard=0.5, timeout_s=60.0)
-    local, remote = (model(gating=gating, C=2.0, engine=e, ray_params=params, max_iter=2).fit(X, Y) for e in ("local", "ray"))
+def test_ray_gives_the_local_model(ray_session, gating):
+    local, remote = (model(gating=gating, C=2.0, engine=e, max_iter=2).fit(X, Y) for e in ("local", ray_session))
     np.testing.assert_allclose(remote.gates(T), local.gates(T), atol=1e-4)
     assert apart(remote.decision_function(T), local.decision_function(T)) < 1e-3
     assert remote.engine_used_ == "ray" and remote.n_iter_ == 2

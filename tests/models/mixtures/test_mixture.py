@@ -172,8 +172,8 @@ def test_bad_parameters_are_named(more, word):
 
 
 @pytest.mark.ray
-def test_a_cluster_gives_the_same_mixture(ray_cluster):
-    there = mixture(engine="ray", ray_params=raymkl.RayParams(num_shards=2, cpus_per_shard=0.5)).fit(X)
+def test_a_cluster_gives_the_same_mixture(ray_session):
+    there = mixture(engine=ray_session).fit(X)
     np.testing.assert_allclose(there.means_, MODEL.means_, atol=1e-8)
     assert there.engine_used_ == "ray" and there.shard_failures_ == 0
 
