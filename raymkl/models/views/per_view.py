@@ -16,7 +16,7 @@ from ...data.views import is_dict, n_rows
 WORDS = ("passthrough", "drop")
 
 
-class PerView(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
+class PerView(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type: ignore[call-arg]
     """A transformer for each view of a `Views`, in the manner of scikit-learn's ColumnTransformer.
 
     Each transformer is cloned and fitted to those rows that have its view, with their y, and gets the view in
@@ -181,7 +181,8 @@ class PerView(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         self._check_params(X)
         if y is not None and n_rows(y) != len(X):
             raise ValueError(f"X and y have different lengths: X has {len(X)} rows, y has {n_rows(y)}")
-        fitted, done, examples = {}, {}, {}
+        fitted: dict[str, Any] = {}
+        done, examples = {}, {}
         for name, transformer in self.transformers.items():
             fitted[name] = transformer if isinstance(transformer, str) else clone(transformer)
             if isinstance(transformer, str):

@@ -6,9 +6,11 @@ python -m tests.engine.pools.growing_script FOLDER
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 # A cluster for a minute, of this machine alone; both sides must say the same, which older versions of Ray need not be told.
@@ -64,7 +66,8 @@ logging.getLogger("raymkl").addHandler(said)
 command = ["ray", "start", "--head", f"--port={port}", "--num-cpus=0", f"--autoscaling-config={folder / 'scaling.json'}", "--block"]
 command += ["--include-dashboard=false", f"--object-store-memory={STORE}", "--node-ip-address=127.0.0.1"]
 environment = {**os.environ, "AUTOSCALER_UPDATE_INTERVAL_S": "1", "RAY_FAKE_CLUSTER": "1"}
-head = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+head = subprocess.Popen(command, env=environment, start_new_session=True, **quiet)  # a group of its own: see the end
 
 
 def is_up():
@@ -96,3 +99,5 @@ finally:
     ray.shutdown()
     head.terminate()
     head.wait(30)
+    with suppress(ProcessLookupError):
+        os.killpg(head.pid, signal.SIGKILL)  # the head leaves some processes of the nodes that it has added

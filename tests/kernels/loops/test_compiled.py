@@ -227,3 +227,21 @@ def test_loops_that_move_pairs_equal_numpy(dtype):
     vectors.copy_pairs(block, rows, columns, target, rows + 7, columns + 3)
     naive[np.ix_(rows + 7, columns + 3)] = block[np.ix_(rows, columns)]
     np.testing.assert_array_equal(target, naive)
+
+
+def test_lines_and_gates():
+    """A linear kernel's sums, and a gated block in one pass, from their definitions."""
+    rng = np.random.default_rng(5)
+    for dtype in (np.float32, np.float64):
+        stat, out = rng.normal(size=(6, 11)).astype(dtype), rng.normal(size=11)
+        slots, weights, before = np.array([4, 0, 5]), rng.normal(size=3), out.copy()
+        vectors.accumulate_lines(stat, slots, weights, 0.5, out, 2, 9)
+        expected = before + 0.5 * weights @ stat[slots].astype(float)
+        np.testing.assert_allclose(out[2:9], expected[2:9], rtol=1e-12)
+        np.testing.assert_array_equal(out[[0, 1, 9, 10]], before[[0, 1, 9, 10]])
+    values, left, right = rng.normal(size=(4, 7)), np.array([1.0, 0.0, 0.5, 2.0]), rng.random(7)
+    total = np.full((4, 7), np.nan)
+    vectors.add_gated(values, left, right, total, False)
+    np.testing.assert_allclose(total, left[:, None] * values * right, rtol=1e-15)
+    vectors.add_gated(values, left, right, total, True)
+    np.testing.assert_allclose(total, 2 * left[:, None] * values * right, rtol=1e-15)
