@@ -29,13 +29,13 @@ extensions = [
 exclude_patterns = ["_build", "_ext", "_templates", "gallery/**.ipynb", "gallery/**.py"]
 templates_path = ["_templates"]
 
-# -- pages ---------------------------------------------------------------------------------------------------------------------
+# -- pages -----------------------------------------------------------------------------------------
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
 myst_heading_anchors = 3
 # Formulas are written so that they read well as text; nothing is fetched to draw them.
 mathjax_path = "mathjax_is_not_used.js"
 
-# -- API -----------------------------------------------------------------------------------------------------------------------
+# -- API -------------------------------------------------------------------------------------------
 autosummary_generate = True
 autodoc_typehints = "none"
 autodoc_default_options = {"members": True, "inherited-members": True}
@@ -44,7 +44,7 @@ numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
 numpydoc_xref_param_type = False
 
-# -- gallery -------------------------------------------------------------------------------------------------------------------
+# -- gallery ---------------------------------------------------------------------------------------
 sphinx_gallery_conf = {
     "examples_dirs": str(ROOT / "examples"),
     "gallery_dirs": "gallery",
@@ -64,7 +64,7 @@ sphinx_gallery_conf = {
     "first_notebook_cell": None,
 }
 
-# -- the look --------------------------------------------------------------------------------------------------------------------
+# -- the look --------------------------------------------------------------------------------------
 html_theme = "furo"
 html_title = f"raymkl {release}"
 html_static_path = ["_static"]

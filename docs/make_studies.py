@@ -1,9 +1,10 @@
-"""Writes docs/studies.md: published tables and figures beside ours, out of the CSV files in examples/results/.
+"""Writes docs/studies.md: published tables and figures beside ours, out of the CSV files in
+examples/results/.
 
     python docs/make_studies.py
 
-Every CSV file starts with lines `# ...` that say when, with what and by which command it was made. A test says
-when the page is behind them.
+Every CSV file starts with lines `# ...` that say when, with what and by which command it was made. A test
+says when the page is behind them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ PAPERS = {
     "Kloft": "Kloft: lp-norm multiple kernel learning. Thesis, TU Berlin, 2011",
     "Lei": "Lei, Binder, Dogan, Kloft: Localized multiple kernel learning, a convex approach. ACML 2016",
     "Gönen": "Gönen, Alpaydın: Localized multiple kernel learning. ICML 2008",
-    "Li": "Multi-class kernel learning: fast rate and algorithms (Conv-MKL, SMSD-MKL; the published form is Li et al., NeurIPS 2018)",
+    "Li": "Multi-class kernel learning: fast rate and algorithms (Conv-MKL, SMSD-MKL; the published form is "
+    "Li et al., NeurIPS 2018)",
     "CIK": "Clustering-induced kernel learning (CIK): Dirichlet process mixtures with a machine per cluster",
 }
 
@@ -54,9 +56,19 @@ SHOWN = [
         "seconds to train, localized and not",
         "seconds stand in the table of splice sites at n = 20,000 (`examples/README.md`)",
     ),
-    ("Gönen", "Figures 1, 2", "GAUSS4 in the plane", "drawn by `examples/localized.py`, in the [gallery](gallery/index.rst)"),
+    (
+        "Gönen",
+        "Figures 1, 2",
+        "GAUSS4 in the plane",
+        "drawn by `examples/localized.py`, in the [gallery](gallery/index.rst)",
+    ),
     ("Gönen", "Table 1, Figure 3", "ten sets, six machines", "localized_table"),
-    ("Gönen", "Table 2", "translation initiation sites", "no data here: the Arabidopsis and vertebrate sites of Pedersen and Nielsen"),
+    (
+        "Gönen",
+        "Table 2",
+        "translation initiation sites",
+        "no data here: the Arabidopsis and vertebrate sites of Pedersen and Nielsen",
+    ),
     ("Li", "Table 1", "nine methods on 14 sets", "multiclass_table"),
     ("CIK", "Table 1", "clusters of generated rows", "clustered_clusters"),
     ("CIK", "Tables 2, 3", "accuracies and seconds on six sets", "clustered_accuracy"),
@@ -97,7 +109,11 @@ def spread(row: dict, mean: str = "mean", std: str = "std", published: str = "pu
 
 def with_support(row: dict) -> str:
     support = f"{number(row['support'], 0)} % SV"
-    told = f" ({number(row['published'])}, {number(row['published_support'], 0)} % SV)" if row["published"] else ""
+    told = (
+        f" ({number(row['published'])}, {number(row['published_support'], 0)} % SV)"
+        if row["published"]
+        else ""
+    )
     mark = " *" if row["p_value"] and float(row["p_value"]) < 0.05 else ""
     return f"{number(row['mean'])} ± {number(row['std'])}{mark}, {support}{told}"
 
@@ -107,7 +123,8 @@ def clusters(row: dict) -> str:
     for name, short in (("nmi", "NMI"), ("rand", "Rand"), ("purity", "purity"), ("davies_bouldin", "DB")):
         if row[name]:
             shown.append(
-                f"{short} {number(row[name], 2)}" + (f" ({number(row[f'published_{name}'], 2)})" if row[f"published_{name}"] else "")
+                f"{short} {number(row[name], 2)}"
+                + (f" ({number(row[f'published_{name}'], 2)})" if row[f"published_{name}"] else "")
             )
     return ", ".join([*shown, f"{number(row['clusters'], 0)} clusters"])
 
@@ -128,9 +145,12 @@ def auc(row: dict) -> str:
 STUDIES = {
     "localized_table": Study(
         "Ten sets, six machines",
-        "Localized MKL over three linear kernels against one linear SVM, and over a quadratic and a Gaussian kernel against MKL.",
-        "Columns are standardised, gates descend with a line search, and the test third is another one. No difference "
-        "between LMKL and the machine it is compared with is significant on these sets (published: fewer support "
+        "Localized MKL over three linear kernels against one linear SVM, and over a quadratic and a Gaussian "
+        "kernel against MKL.",
+        "Columns are standardised, gates descend with a line search, and the test third is another one. No "
+        "difference "
+        "between LMKL and the machine it is compared with is significant on these sets (published: fewer "
+        "support "
         "vectors on several, and better accuracies of three linear kernels on banana, pima and spambase). "
         "C is mostly 100, the largest of the paper's grid: for kernels of trace one the grid is short.",
         "data",
@@ -155,7 +175,8 @@ STUDIES = {
     ),
     "clustered_accuracy": Study(
         "Clusters with a machine each: accuracy",
-        "Clustering-induced kernel learning beside a mixture with machines after it, one machine, an SVM and two MKL methods.",
+        "Clustering-induced kernel learning beside a mixture with machines after it, one machine, an SVM and "
+        "two MKL methods.",
         "One Gaussian SVM is as good or better on these sets, and clusters found without labels "
         "classify as well as those found with them. We "
         "found no way to the published 99.97 on phishing, where every other method of that table "
@@ -225,8 +246,10 @@ STUDIES = {
     "runtime": Study(
         "Seconds to train",
         "Chunking, wrappers, SimpleMKL, HessianMKL and one SVM, all to one gap.",
-        "The thesis shows curves of another machine and year: SimpleMKL more than 120 times slower than chunking at "
-        "n = 8,000, HessianMKL in between. Ours computes kernels on the fly, the baselines keep all matrices in memory. "
+        "The thesis shows curves of another machine and year: SimpleMKL more than 120 times slower than "
+        "chunking at "
+        "n = 8,000, HessianMKL in between. Ours computes kernels on the fly, the baselines keep all matrices "
+        "in memory. "
         "The machine was busy: look at ratios.",
         "method",
         "size",
@@ -249,7 +272,10 @@ def read(path: Path) -> tuple[list[str], list[dict]]:
 
 def table(study: Study, rows: list[dict]) -> list[str]:
     columns = list(dict.fromkeys(row[study.columns] for row in rows)) if study.columns else ["accuracy"]
-    cells = {(row[study.rows], row[study.columns] if study.columns else "accuracy"): study.cell(row) for row in rows}
+    cells = {
+        (row[study.rows], row[study.columns] if study.columns else "accuracy"): study.cell(row)
+        for row in rows
+    }
     lines = [f"| {study.rows} | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
     for name in dict.fromkeys(row[study.rows] for row in rows):
         lines.append(f"| {name} | " + " | ".join(cells.get((name, column), "") for column in columns) + " |")
@@ -266,13 +292,16 @@ def page() -> str:
     there = {path.stem: path for path in sorted(RESULTS.glob("*.csv"))}
     unknown = sorted(set(there) - set(STUDIES))
     if unknown:
-        raise SystemExit(f"examples/results has files that docs/make_studies.py does not know: {', '.join(unknown)}")
+        raise SystemExit(
+            f"examples/results has files that docs/make_studies.py does not know: {', '.join(unknown)}"
+        )
     lines = [
         "# Studies",
         "",
         "Every table and figure with results of the five papers behind this package, ours beside the "
         "published figures. This page is written by",
-        "`docs/make_studies.py` out of the files in `examples/results/`; each file says when, with what and by which command it was made.",
+        "`docs/make_studies.py` out of the files in `examples/results/`; each file says when, with what and "
+        "by which command it was made.",
         "",
         *(f"* **{short}**: {full}." for short, full in PAPERS.items()),
         "",
@@ -283,16 +312,24 @@ def page() -> str:
     ]
     for paper, which, what, where in SHOWN:
         here = f"[{STUDIES[where].title}](#{anchor(where)})" if where in there else where
-        lines.append(f"| {paper} | {which} | {what} | {here if where not in STUDIES or where in there else 'not run yet'} |")
+        lines.append(
+            f"| {paper} | {which} | {what} | "
+            f"{here if where not in STUDIES or where in there else 'not run yet'} |"
+        )
     for stem, study in STUDIES.items():
         if stem not in there:
             continue
         head, rows = read(there[stem])
         told = dict(line.split(": ", 1) for line in head if ": " in line)
-        notes = [line for line in head[1:] if not line.startswith(("machine:", "date:", "versions:", "command:"))]
+        notes = [
+            line for line in head[1:] if not line.startswith(("machine:", "date:", "versions:", "command:"))
+        ]
         lines += ["", f"## {study.title}", "", study.says, "", *table(study, rows), "", study.legend, ""]
         lines += [f"*What differs.* {study.differs}", ""]
-        lines += [f"*Made by* `{told['command']}`, {told['date'][:10]}, {told['versions']}. *File:* `examples/results/{stem}.csv`."]
+        lines += [
+            f"*Made by* `{told['command']}`, {told['date'][:10]}, {told['versions']}. *File:* "
+            f"`examples/results/{stem}.csv`."
+        ]
         lines += [f"*Settings:* {'; '.join(notes)}."] if notes else []
     return "\n".join(lines) + "\n"
 

@@ -1,16 +1,22 @@
-"""Clusters with a kernel machine each (clustering-induced kernel learning, CIK): the paper's tables and figure, measured again.
+"""Clusters with a kernel machine each (clustering-induced kernel learning, CIK): the paper's tables and
+figure, measured again.
 
-    python examples/clustered.py                                                  svmguide1, mushrooms, pendigits, phishing; five repeats
-    python examples/clustered.py --data svmguide1.npz mushrooms.npz --quick --repeats 2     few rows and iterations, a minute
-    python examples/clustered.py --data susy.parquet --rows 100000                any set: a table with a column label (or y)
+    python examples/clustered.py                                                  svmguide1, mushrooms,
+                                                                                  pendigits, phishing; five
+                                                                                  repeats
+    python examples/clustered.py --data svmguide1.npz mushrooms.npz --quick --repeats 2     few rows and
+    iterations, a minute
+    python examples/clustered.py --data susy.parquet --rows 100000                any set: a table with a
+    column label (or y)
 
-Files hold arrays X, y and perhaps X_test, y_test; sets without a file are looked for in . and data and ../shared/data, and without any the
-study runs on generated sets. Test rows are the official ones, or a random fifth; columns have spread one on training rows; phishing is
-one-hot. Writes into --out:
+Files hold arrays X, y and perhaps X_test, y_test; sets without a file are looked for in . and data and
+../shared/data, and without any the study runs on generated sets. Test rows are the official ones, or a random
+fifth; columns have spread one on training rows; phishing is one-hot. Writes into --out:
 
-    accuracy.csv   data, method, mean, std (of the accuracy, per cent), seconds (of a fit), clusters, p_value (paired t-test against CIK),
-                   published, published_seconds (Tables 2 and 3)
-    clusters.csv   data, method, nmi, rand, purity, davies_bouldin, dunn, clusters, and the same as published (Tables 1 and 4)
+    accuracy.csv   data, method, mean, std (of the accuracy, per cent), seconds (of a fit), clusters, p_value
+                   (paired t-test against CIK), published, published_seconds (Tables 2 and 3)
+    clusters.csv   data, method, nmi, rand, purity, davies_bouldin, dunn, clusters, and the same as published
+                   (Tables 1 and 4)
     regions.png    figure 1: a line per cluster, and one machine beside it
     scales.png     learned scales where two columns of twelve are useful
     runs.csv, groups.csv, chosen_C.csv: every single run; the next run with the same --out skips what is there
@@ -25,9 +31,9 @@ one-hot. Writes into --out:
 | UFO-MKL | `StochasticMKLClassifier` over the same kernels |
 | BaNK | published figures alone |
 
-C by cross-validation over powers of two (BEMKL has none), on training rows alone, 2,000 of them at most: once for sets with an official
-test part, whose training rows are the same in all repeats, otherwise in every repeat anew. A repeat changes the seed and, without an
-official part, the split.
+C by cross-validation over powers of two (BEMKL has none), on training rows alone, 2,000 of them at most: once
+for sets with an official test part, whose training rows are the same in all repeats, otherwise in every
+repeat anew. A repeat changes the seed and, without an official part, the split.
 """
 
 import argparse
@@ -76,14 +82,36 @@ SYNTHETIC_REPEATS = 5
 
 def options():
     parse = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parse.add_argument("--data", metavar="FILE", nargs="+", help=f"sets, .npz or .parquet (default: {', '.join(DEFAULT_SETS)}, if found)")
+    parse.add_argument(
+        "--data",
+        metavar="FILE",
+        nargs="+",
+        help=f"sets, .npz or .parquet (default: {', '.join(DEFAULT_SETS)}, if found)",
+    )
     parse.add_argument("--repeats", type=int, default=5, help="seeds or splits (default: %(default)s)")
-    parse.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS, metavar="METHOD", help="some of the six methods")
-    parse.add_argument("--rows", type=int, help="training rows of a set at most (default: all, 1000 with --quick)")
-    parse.add_argument("--engine", choices=["local", "ray", "auto"], default="local", help="of CIK and its relatives")
+    parse.add_argument(
+        "--methods",
+        nargs="+",
+        choices=METHODS,
+        default=METHODS,
+        metavar="METHOD",
+        help="some of the six methods",
+    )
+    parse.add_argument(
+        "--rows", type=int, help="training rows of a set at most (default: all, 1000 with --quick)"
+    )
+    parse.add_argument(
+        "--engine", choices=["local", "ray", "auto"], default="local", help="of CIK and its relatives"
+    )
     parse.add_argument("--seed", type=int, default=0, help="of everything random (default: %(default)s)")
     parse.add_argument("--quick", action="store_true", help="few rows and iterations, C fixed")
-    parse.add_argument("--out", metavar="DIR", type=Path, default=Path("clustered"), help="results go here (default: %(default)s)")
+    parse.add_argument(
+        "--out",
+        metavar="DIR",
+        type=Path,
+        default=Path("clustered"),
+        help="results go here (default: %(default)s)",
+    )
     args = parse.parse_args()
     if args.repeats < 1 or (args.rows is not None and args.rows < 50):
         parse.error(f"--repeats must be 1 or more and --rows 50 or more, got {args.repeats} and {args.rows}")
@@ -108,14 +136,26 @@ class Settings:
 
 
 FULL = Settings()
-QUICK = Settings(features=128, iterations=5, final_epochs=8, bemkl_rows=300, bemkl_sweeps=50, ufo_epochs=10, test_rows=2_000)
+QUICK = Settings(
+    features=128,
+    iterations=5,
+    final_epochs=8,
+    bemkl_rows=300,
+    bemkl_sweeps=50,
+    ufo_epochs=10,
+    test_rows=2_000,
+)
 # What --quick takes in place of a search.
 FIXED_C = {"CIK": 10.0, "DPM then machines": 10.0, "random features": 10.0, "SVC": 10.0, "UFO-MKL": 1.0}
 
 
 def bank(d: int) -> list:
     """Kernels of BEMKL and UFO-MKL for d columns of spread one; the paper does not name its own."""
-    return [*kernels.rbf([2.0**e / d for e in range(-4, 5, 2)]), kernels.Linear(), kernels.Polynomial(degree=2, coef0=1.0)]
+    return [
+        *kernels.rbf([2.0**e / d for e in range(-4, 5, 2)]),
+        kernels.Linear(),
+        kernels.Polynomial(degree=2, coef0=1.0),
+    ]
 
 
 class Study:
@@ -134,7 +174,7 @@ class Study:
         self.groups = Results(args.out / "groups.csv", key, [*MEASURES, "clusters"])
         self.chosen = Results(args.out / "chosen_C.csv", key, ["C", "accuracy", "seconds"])
 
-    # -- one run --------------------------------------------------------------------------------------------------------------------
+    # -- one run -----------------------------------------------------------------------------------
 
     def model(self, method: str, d: int, seed: int, C: float | None, tuning: bool = False) -> Any:
         """An estimator that is not fitted. tuning : with fewer iterations, to compare values of C."""
@@ -146,13 +186,22 @@ class Study:
         if method == "UFO-MKL":
             epochs = min(s.ufo_epochs, 20) if tuning else s.ufo_epochs
             return StochasticMKLClassifier(
-                bank(d), C=C, beta=1e-3, normalize="spherical", max_iter=epochs, engine="local", random_state=seed
+                bank(d),
+                C=C,
+                beta=1e-3,
+                normalize="spherical",
+                max_iter=epochs,
+                engine="local",
+                random_state=seed,
             )
         iterations = 5 if tuning else s.iterations
-        # Machines that come after the clusters are trained once and not in every iteration: they get the passes of all iterations then,
-        # so that the two differ by what labels say about clusters and not by the length of their training.
+        # Machines that come after the clusters are trained once and not in every iteration: they get the
+        # passes of all iterations then, so that the two differ by what labels say about clusters and not by
+        # the length of their training.
         after = {"label_weight": 0.0, "epochs": EPOCHS * iterations}
-        more = {"DPM then machines": after, "random features": {"n_clusters": 1, "learn_scales": False}}.get(method, {})
+        more = {"DPM then machines": after, "random features": {"n_clusters": 1, "learn_scales": False}}.get(
+            method, {}
+        )
         return ClusteredMKLClassifier(
             C=C,
             n_features=128 if tuning else s.features,
@@ -175,10 +224,24 @@ class Study:
             s, started = self.settings, time.perf_counter()
             X, y = X[: s.tune_rows], y[: s.tune_rows]  # rows come in random order
             folds = StratifiedKFold(s.folds, shuffle=True, random_state=self.args.seed + repeat)
-            scores = [np.mean(cross_val_score(self.model(method, X.shape[1], self.args.seed, C, tuning=True), X, y, cv=folds)) for C in s.C]
+            scores = [
+                np.mean(
+                    cross_val_score(
+                        self.model(method, X.shape[1], self.args.seed, C, tuning=True), X, y, cv=folds
+                    )
+                )
+                for C in s.C
+            ]
             best = int(np.argmax(scores))  # of equals the smallest, the smoothest machine
             seconds = round(time.perf_counter() - started, 2)
-            row = self.chosen.add(data=data.name, method=method, repeat=repeat, C=s.C[best], accuracy=100 * scores[best], seconds=seconds)
+            row = self.chosen.add(
+                data=data.name,
+                method=method,
+                repeat=repeat,
+                C=s.C[best],
+                accuracy=100 * scores[best],
+                seconds=seconds,
+            )
         return row["C"]
 
     def run(self, data: DataSet) -> None:
@@ -191,12 +254,27 @@ class Study:
                 if row is None:
                     row = self.fit(data, method, repeat, *rows)
                 C = "" if row["C"] is None else f"C {row['C']:g}"
-                print(f"{data.name:16s} {method:18s} {repeat}  {row['accuracy']:6.2f} %  {row['seconds']:7.2f} s  {C}", flush=True)
+                print(
+                    f"{data.name:16s} {method:18s} {repeat}  {row['accuracy']:6.2f} %  {row['seconds']:7.2f} "
+                    f"s  {C}",
+                    flush=True,
+                )
             if self.groups.find(data=data.name, method="DPM", repeat=repeat) is None:
                 mixture = DirichletProcessMixture(engine=self.args.engine, random_state=seed).fit(rows[0])
-                self.groups.add(data=data.name, method="DPM", repeat=repeat, **measures(rows[0], mixture.labels_))
+                self.groups.add(
+                    data=data.name, method="DPM", repeat=repeat, **measures(rows[0], mixture.labels_)
+                )
 
-    def fit(self, data: DataSet, method: str, repeat: int, X: np.ndarray, y: np.ndarray, T: np.ndarray, t: np.ndarray) -> dict:
+    def fit(
+        self,
+        data: DataSet,
+        method: str,
+        repeat: int,
+        X: np.ndarray,
+        y: np.ndarray,
+        T: np.ndarray,
+        t: np.ndarray,
+    ) -> dict:
         C = self.choose_C(data, method, repeat, X, y)
         most = {"BEMKL": self.settings.bemkl_rows, "SVC": SVC_ROWS, "UFO-MKL": UFO_ROWS}.get(method)
         X, y = X[:most], y[:most]
@@ -209,7 +287,14 @@ class Study:
         accuracy = 100 * float(np.mean(model.predict(T) == t))
         clusters = getattr(model, "n_clusters_", None)
         return self.runs.add(
-            data=data.name, method=method, repeat=repeat, accuracy=accuracy, seconds=seconds, clusters=clusters, C=C, rows=len(y)
+            data=data.name,
+            method=method,
+            repeat=repeat,
+            accuracy=accuracy,
+            seconds=seconds,
+            clusters=clusters,
+            C=C,
+            rows=len(y),
         )
 
     def synthetic(self) -> None:
@@ -224,10 +309,12 @@ class Study:
             ):
                 if self.groups.find(data="synthetic", method=method, repeat=repeat) is None:
                     model.fit(X, y)  # the mixture does not look at y
-                    self.groups.add(data="synthetic", method=method, repeat=repeat, **measures(X, model.labels_, z))
+                    self.groups.add(
+                        data="synthetic", method=method, repeat=repeat, **measures(X, model.labels_, z)
+                    )
 
 
-# -- tables -------------------------------------------------------------------------------------------------------------------------
+# -- tables ----------------------------------------------------------------------------------------
 
 
 def mean(values: list) -> float | None:
@@ -237,18 +324,34 @@ def mean(values: list) -> float | None:
 
 def accuracy_table(study: Study, sets: list[DataSet], notes: list[str]) -> Table:
     """Tables 2 and 3."""
-    styles = {"data": "<16", "method": "<18", "mean": ".2f", "std": ".2f", "seconds": ".2f", "clusters": ".1f", "p_value": ".3g"}
+    styles = {
+        "data": "<16",
+        "method": "<18",
+        "mean": ".2f",
+        "std": ".2f",
+        "seconds": ".2f",
+        "clusters": ".1f",
+        "p_value": ".3g",
+    }
     table = Table(
         study.args.out / "accuracy.csv",
         "accuracy on test rows in per cent",
         {**styles, "published": ".2f", "published_seconds": "g"},
-        [*notes, "p_value: paired t-test against CIK over the repeats, which share rows: it is smaller than it should be"],
+        [
+            *notes,
+            "p_value: paired t-test against CIK over the repeats, which share rows: it is smaller than it "
+            "should be",
+        ],
     )
     for data in sets:
         published = PUBLISHED.get(data.name, {})
         accuracy = {}
         for method in [*study.args.methods, *(["BaNK"] if published else [])]:
-            own = [row for r in range(study.args.repeats) if (row := study.runs.find(data=data.name, method=method, repeat=r))]
+            own = [
+                row
+                for r in range(study.args.repeats)
+                if (row := study.runs.find(data=data.name, method=method, repeat=r))
+            ]
             accuracy[method] = values = [row["accuracy"] for row in own]
             figure, seconds = published.get(method, (None, None))
             p_value = None
@@ -278,21 +381,36 @@ def clusters_table(study: Study, sets: list[DataSet], notes: list[str]) -> Table
     table = Table(
         study.args.out / "clusters.csv",
         "measures of the clusters of training rows",
-        {"data": "<16", "method": "<7", **styles, "clusters": ".1f", **{f"published_{name}": ".3f" for name in MEASURES}},
+        {
+            "data": "<16",
+            "method": "<7",
+            **styles,
+            "clusters": ".1f",
+            **{f"published_{name}": ".3f" for name in MEASURES},
+        },
         [
             *notes,
-            f"synthetic: section 4.1, {study.settings.synthetic_rows} rows, {max(study.args.repeats, SYNTHETIC_REPEATS)} drawings",
-            "synthetic: Gaussian k has class k mod 3 wherever it lies: neighbours mostly differ in class (the paper leaves that open)",
-            "rand: plain Rand index; dunn: of 2,000 rows at most (the paper prints tenths); smaller Davies-Bouldin is better",
+            f"synthetic: section 4.1, {study.settings.synthetic_rows} rows, "
+            f"{max(study.args.repeats, SYNTHETIC_REPEATS)} drawings",
+            "synthetic: Gaussian k has class k mod 3 wherever it lies: neighbours mostly differ in class "
+            "(the paper leaves that open)",
+            "rand: plain Rand index; dunn: of 2,000 rows at most (the paper prints tenths); smaller "
+            "Davies-Bouldin is better",
         ],
     )
     for name in ["synthetic", *(data.name for data in sets)]:
         for method in ("CIK", "DPM"):
             own = study.groups.where(data=name, method=method)
             if own:
-                published = {f"published_{key}": value for key, value in PUBLISHED_CLUSTERS.get((name, method), {}).items()}
+                published = {
+                    f"published_{key}": value
+                    for key, value in PUBLISHED_CLUSTERS.get((name, method), {}).items()
+                }
                 table.add(
-                    data=name, method=method, **{key: mean([row[key] for row in own]) for key in (*MEASURES, "clusters")}, **published
+                    data=name,
+                    method=method,
+                    **{key: mean([row[key] for row in own]) for key in (*MEASURES, "clusters")},
+                    **published,
                 )
     return table
 
@@ -305,26 +423,48 @@ def findings(accuracy: Table, clusters: Table, sets: list[DataSet]) -> None:
         ours = figures.get((data.name, "CIK"))
         if ours is None or ours["mean"] is None:
             continue
-        others = {method: row["mean"] for (name, method), row in figures.items() if name == data.name and method != "CIK" and row["mean"]}
-        told = ", ".join(f"{method} {value:.2f}" for method, value in sorted(others.items(), key=lambda pair: -pair[1]))
+        others = {
+            method: row["mean"]
+            for (name, method), row in figures.items()
+            if name == data.name and method != "CIK" and row["mean"]
+        }
+        told = ", ".join(
+            f"{method} {value:.2f}" for method, value in sorted(others.items(), key=lambda pair: -pair[1])
+        )
         published = "" if ours["published"] is None else f" (published {ours['published']:.2f})"
         print(f"{data.name}: CIK {ours['mean']:.2f}{published}; {told}")
     nmi = {row["method"]: row["nmi"] for row in clusters.rows if row["data"] == "synthetic"}
-    print(f"synthetic: NMI {nmi['CIK']:.3f} with labels, {nmi['DPM']:.3f} without (published 0.84 and 0.57)", flush=True)
+    print(
+        f"synthetic: NMI {nmi['CIK']:.3f} with labels, {nmi['DPM']:.3f} without (published 0.84 and 0.57)",
+        flush=True,
+    )
 
 
-# -- pictures -----------------------------------------------------------------------------------------------------------------------
+# -- pictures --------------------------------------------------------------------------------------
 
 
 def regions(path: Path, seed: int) -> None:
-    """Figure 1: a machine per cluster with kernels so wide that its decision is nearly a line, and one such machine for all rows.
+    """Figure 1: a machine per cluster with kernels so wide that its decision is nearly a line, and one such
+    machine for all rows.
 
-    Three clusters at most: with more of them the labels split clusters by class, and no machine has anything left to tell apart.
+    Three clusters at most: with more of them the labels split clusters by class, and no machine has anything
+    left to tell apart.
     """
     X, y, _ = figure1(600, seed)
     T, t, _ = figure1(4_000, seed + 100)
-    common = {"C": 10.0, "n_features": 128, "max_iter": 10, "learn_scales": False, "scale": 0.25, "engine": "local", "random_state": seed}
-    titles = {"One machine with a wide kernel": {"n_clusters": 1}, "One for each cluster, as wide": {"n_clusters": 3}}
+    common = {
+        "C": 10.0,
+        "n_features": 128,
+        "max_iter": 10,
+        "learn_scales": False,
+        "scale": 0.25,
+        "engine": "local",
+        "random_state": seed,
+    }
+    titles = {
+        "One machine with a wide kernel": {"n_clusters": 1},
+        "One for each cluster, as wide": {"n_clusters": 3},
+    }
 
     def draw(*panels: Any) -> None:
         for axes, (title, more) in zip(panels, titles.items(), strict=True):
@@ -351,10 +491,15 @@ def scales(path: Path, seed: int) -> None:
             "engine": "local",
             "random_state": seed,
         }
-        learned, fixed = (ClusteredMKLClassifier(learn_scales=learn, **common).fit(X, y) for learn in (True, False))
+        learned, fixed = (
+            ClusteredMKLClassifier(learn_scales=learn, **common).fit(X, y) for learn in (True, False)
+        )
         rows = [*cluster_names(learned.cluster_weights_), "at the start"]
         ScalesDisplay(np.vstack([learned.scales_, fixed.scales_[:1]]), names, rows).plot(axes)
-        axes.set_title(f"Accuracy {learned.score(T, t):.3f} with learned scales, {fixed.score(T, t):.3f} with those of the start")
+        axes.set_title(
+            f"Accuracy {learned.score(T, t):.3f} with learned scales, {fixed.score(T, t):.3f} with those of "
+            "the start"
+        )
 
     plot(path, draw, width=9.0, height=3.0)
 
@@ -365,13 +510,22 @@ def notes_of(study: Study, sets: list[DataSet]) -> list[str]:
     if args.quick:
         choice = "C fixed: " + ", ".join(f"{method} {C:g}" for method, C in FIXED_C.items())
     else:
-        choice = f"C by {s.folds}-fold cross-validation, {s.C[0]:g} to {s.C[-1]:g}, on {s.tune_rows} training rows at most"
-    sizes = (f"{data.name} {data.X.shape[0]} x {data.X.shape[1]}{' and a test part' if data.official else ''}" for data in sets)
+        choice = (
+            f"C by {s.folds}-fold cross-validation, {s.C[0]:g} to {s.C[-1]:g}, on {s.tune_rows} "
+            "training rows at most"
+        )
+    sizes = (
+        f"{data.name} {data.X.shape[0]} x {data.X.shape[1]}{' and a test part' if data.official else ''}"
+        for data in sets
+    )
     return [
-        f"sets: {', '.join(sizes)}; test rows: the official part or a fifth{', 2000 at most' if args.quick else ''}",
-        f"{args.repeats} repeats, seeds {args.seed} to {args.seed + args.repeats - 1}; training rows at most: {study.rows or 'all'}",
+        f"sets: {', '.join(sizes)}; test rows: the official part or a "
+        f"fifth{', 2000 at most' if args.quick else ''}",
+        f"{args.repeats} repeats, seeds {args.seed} to {args.seed + args.repeats - 1}; training rows at "
+        f"most: {study.rows or 'all'}",
         f"CIK: {s.features} frequencies, {s.iterations} iterations at most; {choice}",
-        f"BEMKL: {s.bemkl_rows} training rows at most, drawn by seed, {s.bemkl_sweeps} sweeps; SVC and UFO-MKL: {SVC_ROWS} rows at most",
+        f"BEMKL: {s.bemkl_rows} training rows at most, drawn by seed, {s.bemkl_sweeps} sweeps; SVC and "
+        f"UFO-MKL: {SVC_ROWS} rows at most",
     ]
 
 
@@ -380,7 +534,8 @@ def sets_of(args) -> list[DataSet]:
     paths = args.data or [path for name in DEFAULT_SETS if (path := found(name))]
     if not paths:
         print(
-            f"no data found ({', '.join(DEFAULT_SETS)}; pass --data FILE.npz ...): generated sets, for which there are no published figures"
+            f"no data found ({', '.join(DEFAULT_SETS)}; pass --data FILE.npz ...): generated sets, for which "
+            "there are no published figures"
         )
         return generated(args.seed)
     sets = [load(path) for path in paths]
@@ -391,7 +546,9 @@ def sets_of(args) -> list[DataSet]:
 
 def main() -> None:
     args = options()
-    warnings.simplefilter("ignore", ConvergenceWarning)  # a study of accuracies: a last digit of a bound or gap is not waited for
+    warnings.simplefilter(
+        "ignore", ConvergenceWarning
+    )  # a study of accuracies: a last digit of a bound or gap is not waited for
     sets, settings = sets_of(args), QUICK if args.quick else FULL
     same_settings(args.out, {"seed": args.seed, "quick": args.quick, "rows": args.rows})
     study = Study(args, settings)

@@ -1,4 +1,5 @@
-"""What the study of clusters with machines looks at and is measured by: data sets, generated sets, published figures, measures of clusters.
+"""What the study of clusters with machines looks at and is measured by: data sets, generated sets, published
+figures, measures of clusters.
 
 Not a program; see clustered.py.
 """
@@ -13,11 +14,17 @@ from sklearn.metrics import davies_bouldin_score, normalized_mutual_info_score, 
 
 DEFAULT_SETS = ("svmguide1", "mushrooms", "pendigits", "phishing")
 # Where sets are looked for that are named without a place.
-FOLDERS = (Path("."), Path("data"), Path("..") / "shared" / "data", Path(__file__).resolve().parents[2] / "shared" / "data")
+FOLDERS = (
+    Path("."),
+    Path("data"),
+    Path("..") / "shared" / "data",
+    Path(__file__).resolve().parents[2] / "shared" / "data",
+)
 # Rows that a Dunn index is computed of: all pairs of them are looked at.
 DUNN_ROWS = 2_000
 
-# Mean accuracies in per cent (Table 2 of the paper) and seconds of training (Table 3); what it has no figure for is left out.
+# Mean accuracies in per cent (Table 2 of the paper) and seconds of training (Table 3); what it has no figure
+# for is left out.
 PUBLISHED = {
     "svmguide1": {"CIK": (96.14, 291), "BaNK": (96.85, 377), "BEMKL": (95.66, 128), "UFO-MKL": (96.72, 2.3)},
     "mushrooms": {"CIK": (99.94, 611), "BaNK": (100.0, 856), "BEMKL": (100.0, 756), "UFO-MKL": (100.0, 38)},
@@ -26,7 +33,8 @@ PUBLISHED = {
     "cod-rna": {"CIK": (94.28, 2908), "BaNK": (96.54, 5965), "UFO-MKL": (95.92, 902)},
     "susy": {"CIK": (78.96, 4379), "BaNK": (80.17, 7719), "UFO-MKL": (74.41, 4089)},
 }
-# NMI, Rand index, purity (Table 1), and Davies-Bouldin and Dunn indices (Table 4, where Dunn's is printed in tenths).
+# NMI, Rand index, purity (Table 1), and Davies-Bouldin and Dunn indices (Table 4, where Dunn's is printed in
+# tenths).
 PUBLISHED_CLUSTERS = {
     ("synthetic", "CIK"): {"nmi": 0.84, "rand": 0.93, "purity": 0.56},
     ("synthetic", "DPM"): {"nmi": 0.57, "rand": 0.62, "purity": 0.28},
@@ -41,7 +49,7 @@ PUBLISHED_CLUSTERS = {
 }
 
 
-# -- data sets ----------------------------------------------------------------------------------------------------------------------
+# -- data sets -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -58,8 +66,12 @@ class DataSet:
     def official(self) -> bool:
         return self.X_test is not None
 
-    def split(self, seed: int, most: int | None, most_test: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """X, y, X_test, y_test: the official test part or a random fifth, at most so many rows of each, columns of training spread one."""
+    def split(
+        self, seed: int, most: int | None, most_test: int | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """X, y, X_test, y_test: the official test part or a random fifth, at most so many rows of each,
+        columns of training spread one.
+        """
         order = np.random.default_rng(seed).permutation(len(self.y))
         if self.X_test is not None and self.y_test is not None:
             T, t = self.X_test, self.y_test
@@ -67,7 +79,9 @@ class DataSet:
             cut = len(order) * 4 // 5
             T, t, order = self.X[order[cut:]], self.y[order[cut:]], order[:cut]
         if most_test is not None and len(t) > most_test:
-            some = np.random.default_rng(seed + 1).permutation(len(t))[:most_test]  # official test parts may be sorted by class
+            some = np.random.default_rng(seed + 1).permutation(len(t))[
+                :most_test
+            ]  # official test parts may be sorted by class
             T, t = T[some], t[some]
         X, y = self.X[order[:most]], self.y[order[:most]]
         mean, spread = X.mean(axis=0), X.std(axis=0)
@@ -81,9 +95,13 @@ def found(name: str) -> Path | None:
 
 
 def load(path: str | Path) -> DataSet:
-    """A set from an .npz file (X, y, perhaps X_test, y_test) or a Parquet table (a column label or y, all others numbers)."""
+    """A set from an .npz file (X, y, perhaps X_test, y_test) or a Parquet table (a column label or y, all
+    others numbers).
+    """
     path = Path(path)
-    name = path.stem.lower().replace("_", "-") if path.stem.lower().replace("_", "-") in PUBLISHED else path.stem
+    name = (
+        path.stem.lower().replace("_", "-") if path.stem.lower().replace("_", "-") in PUBLISHED else path.stem
+    )
     try:
         if path.suffix == ".npz":
             with np.load(path, allow_pickle=False) as file:
@@ -99,22 +117,36 @@ def load(path: str | Path) -> DataSet:
         raise SystemExit(f"--data {path} is not a data set with X and y: {error}") from None
     if X.ndim != 2 or y.shape != (len(X),):
         raise SystemExit(f"--data {path}: X must be (n, d) and y (n,); they are {X.shape} and {y.shape}")
-    T, t = (np.asarray(arrays["X_test"], np.float64), arrays["y_test"]) if {"X_test", "y_test"} <= set(arrays) else (None, None)
-    if name == "phishing" and np.isin(X, (-1, 0, 1)).all():  # categories in numbers; one column per value, as in LIBSVM's copy
-        X, T = (None if rows is None else np.hstack([rows == value for value in (-1, 0, 1)]).astype(float) for rows in (X, T))
+    T, t = (
+        (np.asarray(arrays["X_test"], np.float64), arrays["y_test"])
+        if {"X_test", "y_test"} <= set(arrays)
+        else (None, None)
+    )
+    if (
+        name == "phishing" and np.isin(X, (-1, 0, 1)).all()
+    ):  # categories in numbers; one column per value, as in LIBSVM's copy
+        X, T = (
+            None if rows is None else np.hstack([rows == value for value in (-1, 0, 1)]).astype(float)
+            for rows in (X, T)
+        )
     return DataSet(name, X, y, T, t)
 
 
 def generated(seed: int) -> list[DataSet]:
     """Sets that need no files: a rule for each of three clusters, and two useful columns of twelve."""
-    return [DataSet("three rules", *figure1(2_000, seed)[:2]), DataSet("useless columns", *useless_columns(2_000, seed))]
+    return [
+        DataSet("three rules", *figure1(2_000, seed)[:2]),
+        DataSet("useless columns", *useless_columns(2_000, seed)),
+    ]
 
 
-# -- generated rows -----------------------------------------------------------------------------------------------------------------
+# -- generated rows --------------------------------------------------------------------------------
 
 
 def figure1(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Three clusters in the plane with a linear rule each, in three directions: X (n, 2), classes (n,), clusters (n,)."""
+    """Three clusters in the plane with a linear rule each, in three directions: X (n, 2), classes (n,),
+    clusters (n,).
+    """
     rng = np.random.default_rng(seed)
     ways = np.array([[1.0, 0.0], [0.0, 1.0], [-np.sqrt(0.5), -np.sqrt(0.5)]])
     centres = np.array([[0.0, 0.0], [6.0, 0.0], [3.0, 5.2]])
@@ -126,8 +158,9 @@ def figure1(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def section41(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Ten Gaussians around three centres, in three classes: X (n, 2), classes (n,), Gaussians (n,).
 
-    The paper does not say which Gaussians share a class. Here Gaussian k has class k mod 3 wherever it lies, so that those around the same
-    centre, which lie over each other, mostly differ in class and labels tell them apart.
+    The paper does not say which Gaussians share a class. Here Gaussian k has class k mod 3 wherever it lies,
+    so that those around the same centre, which lie over each other, mostly differ in class and labels tell
+    them apart.
     """
     rng = np.random.default_rng(seed)
     angle = 2 * np.pi * np.arange(3) / 3
@@ -144,7 +177,7 @@ def useless_columns(n: int, seed: int, d: int = 12) -> tuple[np.ndarray, np.ndar
     return X, (np.sin(2 * X[:, 0]) + X[:, 1] ** 2 - 0.8 + 0.1 * rng.normal(size=n) > 0).astype(int)
 
 
-# -- measures of clusters -----------------------------------------------------------------------------------------------------------
+# -- measures of clusters --------------------------------------------------------------------------
 
 
 def purity(true: np.ndarray, clusters: np.ndarray) -> float:
@@ -157,9 +190,11 @@ def purity(true: np.ndarray, clusters: np.ndarray) -> float:
 
 
 def dunn(X: np.ndarray, clusters: np.ndarray, seed: int = 0) -> float | None:
-    """Smallest distance of two rows of different clusters over the largest of two of the same; None for one cluster.
+    """Smallest distance of two rows of different clusters over the largest of two of the same; None for one
+    cluster.
 
-    X : (n, d); clusters : (n,). Beyond DUNN_ROWS rows, so many of them drawn at random: the index of fewer rows is larger.
+    X : (n, d); clusters : (n,). Beyond DUNN_ROWS rows, so many of them drawn at random: the index of fewer
+    rows is larger.
     """
     some = np.random.default_rng(seed).permutation(len(X))[:DUNN_ROWS]
     distances, own = pairwise_distances(X[some]), clusters[some]
@@ -169,7 +204,9 @@ def dunn(X: np.ndarray, clusters: np.ndarray, seed: int = 0) -> float | None:
 
 
 def measures(X: np.ndarray, clusters: np.ndarray, true: np.ndarray | None = None) -> dict:
-    """Measures of clusters (n,) of the rows X (n, d): by their shape, and by the true ones (n,) where these are known."""
+    """Measures of clusters (n,) of the rows X (n, d): by their shape, and by the true ones (n,) where these
+    are known.
+    """
     n_clusters = len(np.unique(clusters))
     several = 1 < n_clusters < len(X)
     row = {

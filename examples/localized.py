@@ -3,19 +3,22 @@
 
 Localized models on a toy problem that can be drawn, and against plain MKL on real data.
 
-First GAUSS4, two Gaussians per class in the plane. One linear kernel, or a fixed mixture with a quadratic one, cannot follow the best
-possible boundary; kernels with regions of their own can. The picture gauss4.png shows, for each model, where it decides for which
-class (line; dashed: the best possible one) and which kernel or cluster counts where (colours). Then the comparison: the sum of all
-kernels (UNIF), lp-norm MKL, localized MKL over hard (HLMKL) and soft clusters (CLMKL), and localized MKL with a gating model (LMKL).
-Training rows are drawn anew for every split; C, and the evenness of soft clusters, are chosen by cross-validation within them.
-Writes into --out: gauss4.png and comparison.csv, with mean and standard deviation of the test accuracy over the splits and a paired
-t-test against the best model without localities.
+First GAUSS4, two Gaussians per class in the plane. One linear kernel, or a fixed mixture with a quadratic
+one, cannot follow the best possible boundary; kernels with regions of their own can. The picture gauss4.png
+shows, for each model, where it decides for which class (line; dashed: the best possible one) and which kernel
+or cluster counts where (colours). Then the comparison: the sum of all kernels (UNIF), lp-norm MKL, localized
+MKL over hard (HLMKL) and soft clusters (CLMKL), and localized MKL with a gating model (LMKL). Training rows
+are drawn anew for every split; C, and the evenness of soft clusters, are chosen by cross-validation within
+them. Writes into --out: gauss4.png and comparison.csv, with mean and standard deviation of the test accuracy
+over the splits and a paired t-test against the best model without localities.
 
 Run it::
 
-    python examples/localized.py                                      breast cancer (bundled with scikit-learn) and two moons
+    python examples/localized.py                                      breast cancer (bundled with
+                                                                      scikit-learn) and two moons
     python examples/localized.py --data banana.npz --splits 10        arrays X and y with two classes
-    python examples/localized.py --data moons --bank gaussian         kernels that are rich enough by themselves
+    python examples/localized.py --data moons --bank gaussian         kernels that are rich enough by
+    themselves
 """
 
 import argparse
@@ -51,21 +54,41 @@ def options():
         default=["breast-cancer", "moons"],
         help='files with arrays X (n, d) and y (n,), or "breast-cancer", "moons" (default: both)',
     )
-    parse.add_argument("--bank", choices=["simple", "gaussian"], default="simple", help="linear and quadratic, or three Gaussians as well")
-    parse.add_argument("--splits", type=int, default=5, help="random splits into training and test rows (default: %(default)s)")
-    parse.add_argument("--rows", type=int, default=250, help="training rows of a split (default: %(default)s)")
+    parse.add_argument(
+        "--bank",
+        choices=["simple", "gaussian"],
+        default="simple",
+        help="linear and quadratic, or three Gaussians as well",
+    )
+    parse.add_argument(
+        "--splits",
+        type=int,
+        default=5,
+        help="random splits into training and test rows (default: %(default)s)",
+    )
+    parse.add_argument(
+        "--rows", type=int, default=250, help="training rows of a split (default: %(default)s)"
+    )
     parse.add_argument("--p", type=float, default=4 / 3, help="block norm of HLMKL and CLMKL (default: 4/3)")
     parse.add_argument("--clusters", type=int, default=3, help="of HLMKL and CLMKL (default: %(default)s)")
-    parse.add_argument("--toy-rows", type=int, default=600, help="training rows of GAUSS4 (default: %(default)s)")
+    parse.add_argument(
+        "--toy-rows", type=int, default=600, help="training rows of GAUSS4 (default: %(default)s)"
+    )
     parse.add_argument("--seed", type=int, default=0, help="of everything random (default: %(default)s)")
-    parse.add_argument("--out", metavar="DIR", type=Path, default=Path("localized"), help="results go here (default: %(default)s)")
+    parse.add_argument(
+        "--out",
+        metavar="DIR",
+        type=Path,
+        default=Path("localized"),
+        help="results go here (default: %(default)s)",
+    )
     args = parse.parse_args()
     if args.splits < 2:
         parse.error(f"--splits must be 2 or more for a paired test, got {args.splits}")
     return args
 
 
-# -- the toy problem ----------------------------------------------------------------------------------------------------------------
+# -- the toy problem -------------------------------------------------------------------------------
 
 
 def gauss4(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -88,7 +111,9 @@ def toy_models(seed: int) -> dict:
     gated = {**common, "tol": 1e-2, "n_init": 5, "random_state": seed}
     return {
         "MKL: linear + quadratic": MKLClassifier(kernels=[LINEAR, QUADRATIC], **common),
-        "CLMKL: linear + quadratic": ConvexLocalizedMKLClassifier(kernels=[LINEAR, QUADRATIC], random_state=seed, **common),
+        "CLMKL: linear + quadratic": ConvexLocalizedMKLClassifier(
+            kernels=[LINEAR, QUADRATIC], random_state=seed, **common
+        ),
         "LMKL: linear + quadratic": LocalizedMKLClassifier(kernels=[LINEAR, QUADRATIC], **gated),
         "LMKL: linear, three times": LocalizedMKLClassifier(kernels=[LINEAR] * 3, **gated),
     }
@@ -108,18 +133,31 @@ def draw(models: dict, accuracies: dict, X: np.ndarray, y: np.ndarray, *panels) 
     points = np.column_stack([across.ravel(), up.ravel()])
     for axes, (title, model) in zip(panels, models.items(), strict=True):
         gates = gates_of(model, points)
-        axes.imshow((gates @ COLOURS[: gates.shape[1]]).reshape(*across.shape, 3), origin="lower", extent=(-6, 6, -8, 5), aspect="auto")
+        axes.imshow(
+            (gates @ COLOURS[: gates.shape[1]]).reshape(*across.shape, 3),
+            origin="lower",
+            extent=(-6, 6, -8, 5),
+            aspect="auto",
+        )
         for label, marker in ((1, "+"), (-1, "_")):
             axes.scatter(*X[y == label].T, s=14, c="black", marker=marker, linewidths=0.6, alpha=0.6)
-        best, learned = (values.reshape(across.shape) for values in (best_decision(points), model.decision_function(points)))
+        best, learned = (
+            values.reshape(across.shape)
+            for values in (best_decision(points), model.decision_function(points))
+        )
         axes.contour(across, up, best, levels=[0.0], colors="black", linestyles="dashed", linewidths=1)
         axes.contour(across, up, learned, levels=[0.0], colors="firebrick", linewidths=2)
         axes.set(title=f"{title}\naccuracy {accuracies[title]:.3f}", xlim=(-6, 6), ylim=(-8, 5))
-        names = [f"kernel {m + 1}: {'linear' if kernel == LINEAR else 'quadratic'}" for m, kernel in enumerate(model.kernels_)]
+        names = [
+            f"kernel {m + 1}: {'linear' if kernel == LINEAR else 'quadratic'}"
+            for m, kernel in enumerate(model.kernels_)
+        ]
         if isinstance(model, ConvexLocalizedMKLClassifier):
             names = [f"cluster {j + 1}" for j in range(gates.shape[1])]
         for name, colour in zip(names, COLOURS, strict=False):
-            axes.scatter([], [], s=80, color=[colour], marker="s", edgecolors="grey", linewidths=0.5, label=name)
+            axes.scatter(
+                [], [], s=80, color=[colour], marker="s", edgecolors="grey", linewidths=0.5, label=name
+            )
         axes.legend(loc="lower left", fontsize=8, framealpha=0.9)
 
 
@@ -133,11 +171,21 @@ def toy(args) -> None:
     for title, model in models.items():
         seconds, _ = timed(lambda model=model: model.fit(X, y))
         accuracies[title] = model.score(X_test, y_test)
-        print(f"{title:<28} accuracy {accuracies[title]:.3f}  {len(model.support_):4d} support vectors  {seconds:.1f} s", flush=True)
-    plot(args.out / "gauss4.png", lambda *panels: draw(models, accuracies, X, y, *panels), panels=len(models), width=4.6, height=4.6)
+        print(
+            f"{title:<28} accuracy {accuracies[title]:.3f}  {len(model.support_):4d} support vectors  "
+            f"{seconds:.1f} s",
+            flush=True,
+        )
+    plot(
+        args.out / "gauss4.png",
+        lambda *panels: draw(models, accuracies, X, y, *panels),
+        panels=len(models),
+        width=4.6,
+        height=4.6,
+    )
 
 
-# -- the comparison -----------------------------------------------------------------------------------------------------------------
+# -- the comparison --------------------------------------------------------------------------------
 
 
 def load(name: str, seed: int) -> tuple[str, np.ndarray, np.ndarray]:
@@ -154,7 +202,9 @@ def load(name: str, seed: int) -> tuple[str, np.ndarray, np.ndarray]:
         with np.load(name, allow_pickle=False) as file:
             missing = [array for array in ("X", "y") if array not in file]
             if missing:
-                raise SystemExit(f"--data {name}: there is no array {', '.join(missing)}; it holds {', '.join(file.files)}")
+                raise SystemExit(
+                    f"--data {name}: there is no array {', '.join(missing)}; it holds {', '.join(file.files)}"
+                )
             X, y = file["X"].astype(float), file["y"]
     except (OSError, ValueError) as error:
         raise SystemExit(f"--data {name}: {error}") from None
@@ -174,7 +224,10 @@ def candidates(args, d: int) -> dict:
     for name, p in (("1", 1.0), ("8/7", 8 / 7), ("4/3", 4 / 3)):
         found[f"MKL, p = {name}"] = (MKLClassifier(p=p, **common), {})
     found["HLMKL"] = (ConvexLocalizedMKLClassifier(evenness="hard", **local), {})
-    found["CLMKL"] = (ConvexLocalizedMKLClassifier(**local), {"evenness": [e for e in CHOICES_OF_EVENNESS if e * args.clusters > 1]})
+    found["CLMKL"] = (
+        ConvexLocalizedMKLClassifier(**local),
+        {"evenness": [e for e in CHOICES_OF_EVENNESS if e * args.clusters > 1]},
+    )
     found["LMKL"] = (LocalizedMKLClassifier(tol=1e-2, n_init=3, random_state=args.seed, **common), {})
     return found
 
@@ -185,7 +238,9 @@ def compare(args, table: Table, name: str, X: np.ndarray, y: np.ndarray) -> None
     accuracy, seconds = {model: [] for model in models}, dict.fromkeys(models, 0.0)
     for split in range(args.splits):
         size = min(args.rows, 2 * len(y) // 3)
-        train, test, y_train, y_test = train_test_split(X, y, train_size=size, random_state=args.seed + split, stratify=y)
+        train, test, y_train, y_test = train_test_split(
+            X, y, train_size=size, random_state=args.seed + split, stratify=y
+        )
         scaler = StandardScaler().fit(train)
         train, test = scaler.transform(train), scaler.transform(test)
         for model, (estimator, grid) in models.items():
@@ -208,20 +263,34 @@ def compare(args, table: Table, name: str, X: np.ndarray, y: np.ndarray) -> None
             p_value=float(ttest_rel(accuracy[model], accuracy[best]).pvalue) if tested else None,
             seconds=seconds[model] / args.splits,
         )
-    table.note(f"{name}: gain and p-value (paired t-test over {args.splits} splits) are against {best}, the best without localities")
+    table.note(
+        f"{name}: gain and p-value (paired t-test over {args.splits} splits) are against {best}, the best "
+        "without localities"
+    )
 
 
 def main():
     args = options()
-    warnings.simplefilter("ignore", ConvergenceWarning)  # the search cares for accuracies, gates may stop short of their last digits
+    warnings.simplefilter(
+        "ignore", ConvergenceWarning
+    )  # the search cares for accuracies, gates may stop short of their last digits
     sets = [load(name, args.seed) for name in args.data]
     toy(args)
     table = Table(
         args.out / "comparison.csv",
         "localized models against plain MKL: test accuracy",
-        {"data": "<14", "model": "<14", "accuracy": ".4f", "deviation": ".4f", "gain": "+.4f", "p_value": ".3g", "seconds": ".1f"},
+        {
+            "data": "<14",
+            "model": "<14",
+            "accuracy": ".4f",
+            "deviation": ".4f",
+            "gain": "+.4f",
+            "p_value": ".3g",
+            "seconds": ".1f",
+        },
         [
-            f"{args.bank} kernels, {args.splits} splits, {args.rows} training rows at most, C chosen from {CHOICES_OF_C}",
+            f"{args.bank} kernels, {args.splits} splits, {args.rows} training rows at most, C chosen from "
+            f"{CHOICES_OF_C}",
             "splits draw from the same rows, which makes p-values smaller than they should be",
         ],
     )

@@ -1,13 +1,18 @@
-"""Nine multi-class methods side by side: the table of "Multi-class kernel learning: fast rate and algorithms", measured again.
+"""Nine multi-class methods side by side: the table of "Multi-class kernel learning: fast rate and
+algorithms", measured again.
 
-Over 21 Gaussians exp(-d^2 / 2 tau), tau = 2^-10 .. 2^10, 80 % of the rows to train and 20 % to test, all parameters by cross-validation on
-training rows alone; accuracies in per cent, and a paired t-test of every method against the best one of its data set.
+Over 21 Gaussians exp(-d^2 / 2 tau), tau = 2^-10 .. 2^10, 80 % of the rows to train and 20 % to test, all
+parameters by cross-validation on training rows alone; accuracies in per cent, and a paired t-test of every
+method against the best one of its data set.
 
-    python examples/multiclass_table.py --data iris.npz wine.npz                arrays X, y; 50 splits, 10 folds
-    python examples/multiclass_table.py --data iris.npz --quick --splits 3      7 Gaussians, 3 folds, few parameters
+    python examples/multiclass_table.py --data iris.npz wine.npz                arrays X, y; 50 splits, 10
+    folds
+    python examples/multiclass_table.py --data iris.npz --quick --splits 3      7 Gaussians, 3 folds, few
+    parameters
 
-Writes into --out: summary.csv (data, method, mean, std, p_value, published) and splits.csv (accuracy, seconds, duality gap of joint
-problems, and parameters of every run), which the next run with the same settings continues.
+Writes into --out: summary.csv (data, method, mean, std, p_value, published) and splits.csv (accuracy,
+seconds, duality gap of joint problems, and parameters of every run), which the next run with the same
+settings continues.
 
 | method | here |
 |---|---|
@@ -19,9 +24,10 @@ problems, and parameters of every run), which the next run with the same setting
 | One vs. One, One vs. Rest | LIBSVM over one Gaussian, chosen by cross-validation |
 | GMNP | joint problem over one Gaussian: the one that One vs. One has chosen |
 
-Where this differs from the paper: joint problems are solved to a certified gap of 1e-3, not by a number of stochastic steps; the published
-figures of the stochastic methods are the best of several checkpoints by accuracy on test rows, ours never see a test row; C, 2^-2 .. 2^12,
-is the weight of the sum of the losses; columns are brought to [-1, 1] by the training rows; splits keep the shares of the classes.
+Where this differs from the paper: joint problems are solved to a certified gap of 1e-3, not by a number of
+stochastic steps; the published figures of the stochastic methods are the best of several checkpoints by
+accuracy on test rows, ours never see a test row; C, 2^-2 .. 2^12, is the weight of the sum of the losses;
+columns are brought to [-1, 1] by the training rows; splits keep the shares of the classes.
 """
 
 import argparse
@@ -42,7 +48,17 @@ from sklearn.svm import SVC, LinearSVC
 
 from raymkl import MKLClassifier, kernels, search
 
-METHODS = ("Conv-MKL", "SMSD-MKL", "LMC", "One vs. One", "One vs. Rest", "GMNP", "l1 MC-MKL", "l2 MC-MKL", "UFO-MKL")
+METHODS = (
+    "Conv-MKL",
+    "SMSD-MKL",
+    "LMC",
+    "One vs. One",
+    "One vs. Rest",
+    "GMNP",
+    "l1 MC-MKL",
+    "l2 MC-MKL",
+    "UFO-MKL",
+)
 NAN = float("nan")
 # Mean test accuracies of the paper's Table 1, in the order of METHODS.
 PUBLISHED = {
@@ -66,11 +82,30 @@ LEVEL = 0.05
 
 def options():
     parse = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parse.add_argument("--data", metavar="FILE.npz", nargs="+", required=True, help="data sets with arrays X, y; the name is the file's")
+    parse.add_argument(
+        "--data",
+        metavar="FILE.npz",
+        nargs="+",
+        required=True,
+        help="data sets with arrays X, y; the name is the file's",
+    )
     parse.add_argument("--splits", type=int, default=50, help="random splits (default: %(default)s)")
-    parse.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS, metavar="METHOD", help="some of the nine methods")
+    parse.add_argument(
+        "--methods",
+        nargs="+",
+        choices=METHODS,
+        default=METHODS,
+        metavar="METHOD",
+        help="some of the nine methods",
+    )
     parse.add_argument("--quick", action="store_true", help="fewer Gaussians, folds and parameters")
-    parse.add_argument("--out", metavar="DIR", type=Path, default=Path("multiclass_table"), help="results go here (default: %(default)s)")
+    parse.add_argument(
+        "--out",
+        metavar="DIR",
+        type=Path,
+        default=Path("multiclass_table"),
+        help="results go here (default: %(default)s)",
+    )
     return parse.parse_args()
 
 
@@ -87,7 +122,9 @@ class Settings:
 def joint(bank, **more):
     """The joint problem of all classes over a bank of kernels."""
     q = max(2.0, 2 * np.log(len(bank)))
-    return MKLClassifier(**{"kernels": bank, "multi_class": "joint", "engine": "local", "p": q / (q - 1), **more})
+    return MKLClassifier(
+        **{"kernels": bank, "multi_class": "joint", "engine": "local", "p": q / (q - 1), **more}
+    )
 
 
 def best_of(model, grid: dict, X: np.ndarray, y: np.ndarray, folds: StratifiedKFold):
@@ -109,7 +146,11 @@ class Split:
 
     def fit(self, method: str):
         """A fitted model, and the parameters that were chosen."""
-        s, plain, prices = self.settings, {"C": self.settings.C}, {"C": self.settings.C, "beta": self.settings.beta}
+        s, plain, prices = (
+            self.settings,
+            {"C": self.settings.C},
+            {"C": self.settings.C, "beta": self.settings.beta},
+        )
         if method == "Conv-MKL":
             return self._best(joint(self.bank, normalize="tail"), plain)
         if method == "SMSD-MKL":
@@ -144,31 +185,69 @@ def load(path: str) -> tuple[str, np.ndarray, np.ndarray]:
 
 
 def summary(name: str, scores: dict[str, list[float]]) -> list[dict]:
-    """A row per method: mean and spread of the accuracies, p-value against the best method, and the published mean."""
+    """A row per method: mean and spread of the accuracies, p-value against the best method, and the published
+    mean.
+    """
     best = max(scores, key=lambda method: np.mean(scores[method]))
     rows = []
     for method, values in scores.items():
         differences = np.subtract(values, scores[best])
-        # Differences that are the same in all (few) splits, but for rounding, have no spread to compare them with: the test says nothing.
-        p = NAN if len(values) < 2 or np.ptp(differences) < 1e-3 else float(ttest_rel(values, scores[best]).pvalue)
+        # Differences that are the same in all (few) splits, but for rounding, have no spread to compare them
+        # with: the test says nothing.
+        p = (
+            NAN
+            if len(values) < 2 or np.ptp(differences) < 1e-3
+            else float(ttest_rel(values, scores[best]).pvalue)
+        )
         p = p if differences.any() else 1.0
         published = dict(zip(METHODS, PUBLISHED.get(name, [NAN] * len(METHODS)), strict=True))[method]
         std = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-        rows.append({"data": name, "method": method, "mean": float(np.mean(values)), "std": std, "p_value": p, "published": published})
+        rows.append(
+            {
+                "data": name,
+                "method": method,
+                "mean": float(np.mean(values)),
+                "std": std,
+                "p_value": p,
+                "published": published,
+            }
+        )
     return rows
 
 
 def show(rows: list[dict]) -> None:
-    print(f"\n{rows[0]['data']}: mean and spread of the accuracy (* the best, ~ not significantly worse, ? no test), published mean")
+    print(
+        f"\n{rows[0]['data']}: mean and spread of the accuracy (* the best, ~ not significantly worse, ? no "
+        "test), published mean"
+    )
     for row in rows:
         p = row["p_value"]
-        mark = "*" if row["mean"] == max(other["mean"] for other in rows) else "?" if np.isnan(p) else "~" if p > LEVEL else " "
+        mark = (
+            "*"
+            if row["mean"] == max(other["mean"] for other in rows)
+            else "?"
+            if np.isnan(p)
+            else "~"
+            if p > LEVEL
+            else " "
+        )
         figures = f"{row['mean']:6.2f} +- {row['std']:4.2f} {mark}  p {p:.3f}   {row['published']:6.2f}"
         print(f"  {row['method']:13s} {figures}", flush=True)
 
 
-def run(name: str, X: np.ndarray, y: np.ndarray, seed: int, methods: list[str], settings: Settings, results: Results) -> None:
-    """All methods on one split of a data set, as far as the results do not have them. Test rows serve the accuracy alone."""
+def run(
+    name: str,
+    X: np.ndarray,
+    y: np.ndarray,
+    seed: int,
+    methods: list[str],
+    settings: Settings,
+    results: Results,
+) -> None:
+    """All methods on one split of a data set, as far as the results do not have them.
+
+    Test rows serve the accuracy alone.
+    """
     X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.2, random_state=seed, stratify=y)
     scale = MinMaxScaler((-1, 1)).fit(X_train)
     split = Split(scale.transform(X_train), y_train, settings, seed)
@@ -181,7 +260,13 @@ def run(name: str, X: np.ndarray, y: np.ndarray, seed: int, methods: list[str], 
         seconds, gap = time.perf_counter() - started, getattr(model.best_estimator_, "duality_gap_", None)
         gap = None if gap is None else float(f"{np.max(gap):.2e}")
         results.add(
-            data=name, split=seed, method=method, accuracy=round(accuracy, 4), seconds=round(seconds, 2), gap=gap, parameters=str(chosen)
+            data=name,
+            split=seed,
+            method=method,
+            accuracy=round(accuracy, 4),
+            seconds=round(seconds, 2),
+            gap=gap,
+            parameters=str(chosen),
         )
 
 
@@ -189,21 +274,30 @@ def main() -> None:
     args = options()
     sets, settings = [load(path) for path in args.data], Settings(args.quick)
     same_settings(args.out, {"quick": args.quick})
-    results = Results(args.out / "splits.csv", ["data", "split", "method"], ["accuracy", "seconds", "gap", "parameters"])
+    results = Results(
+        args.out / "splits.csv", ["data", "split", "method"], ["accuracy", "seconds", "gap", "parameters"]
+    )
     warnings.simplefilter("ignore", ConvergenceWarning)
     warnings.simplefilter("ignore", FutureWarning)  # of LIBLINEAR's machine of Crammer and Singer
     table = []
     for name, X, y in sets:
         for seed in range(args.splits):
             run(name, X, y, seed, args.methods, settings, results)
-        scores = {m: [results.find(data=name, split=s, method=m)["accuracy"] for s in range(args.splits)] for m in args.methods}
+        scores = {
+            m: [results.find(data=name, split=s, method=m)["accuracy"] for s in range(args.splits)]
+            for m in args.methods
+        }
         table += summary(name, scores)
         show(table[-len(scores) :])
         with (args.out / "summary.csv").open("w", newline="") as file:
             writer = csv.DictWriter(file, list(table[0]))
             writer.writeheader()
             writer.writerows(table)
-        stamp(args.out / "summary.csv", "nine multi-class methods: accuracy on test rows in per cent", f"{args.splits} splits")
+        stamp(
+            args.out / "summary.csv",
+            "nine multi-class methods: accuracy on test rows in per cent",
+            f"{args.splits} splits",
+        )
     print(f"\n{args.out / 'summary.csv'}")
 
 

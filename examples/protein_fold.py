@@ -5,8 +5,10 @@ proteins, 27 folds, 12 views, 311 proteins to learn from and 383 to test. Compar
 kernels (UNIF), MKL with weights of norm 1, 1.2 and 2 (block norms p = 1, 12/11, 4/3), and localized MKL over
 three hard (HLMKL) or soft (CLMKL) clusters, one class against the rest.
 
-    python examples/protein_fold.py                                          protein_fold_emb27.npz, if found; ten splits
-    python examples/protein_fold.py --data protein_fold_emb27.npz --quick    two splits, C = 1, no localized models
+    python examples/protein_fold.py                                          protein_fold_emb27.npz, if found;
+                                                                             ten splits
+    python examples/protein_fold.py --data protein_fold_emb27.npz --quick    two splits, C = 1, no localized
+    models
 
 The data hold y and one array view_<name> (n, 27) per view: the leading 27 components of the original
 features, all that could be had. Writes into --out: protein_fold.csv (method, mean and std of the accuracy in
@@ -34,10 +36,16 @@ from sklearn.model_selection import train_test_split
 from raymkl import ConvexLocalizedMKLClassifier, MKLClassifier, kernels, norms
 from raymkl.search import MKLSearchCV
 
-FOLDERS = (Path("."), Path("data"), Path("..") / "shared" / "data", Path(__file__).resolve().parents[2] / "shared" / "data")
+FOLDERS = (
+    Path("."),
+    Path("data"),
+    Path("..") / "shared" / "data",
+    Path(__file__).resolve().parents[2] / "shared" / "data",
+)
 FILE = "protein_fold_emb27.npz"
 TRAINING = 311
-# Norm of the weights of each method (None: the plain sum), and the published accuracy (Table 3 of Lei et al.).
+# Norm of the weights of each method (None: the plain sum), and the published accuracy (Table 3 of Lei et
+# al.).
 WEIGHT_NORM = {"UNIF": None, "MKL, q=1": 1.0, "MKL, q=1.2": 1.2, "MKL, q=2": 2.0}
 LOCALIZED = {f"{kind}, q={q:g}": (kind, q) for kind in ("HLMKL", "CLMKL") for q in (1.0, 1.2, 2.0)}
 PUBLISHED = {
@@ -56,11 +64,19 @@ PUBLISHED = {
 
 def options():
     parse = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parse.add_argument("--data", metavar="FILE.npz", type=Path, help=f"views of proteins (default: {FILE}, if found)")
+    parse.add_argument(
+        "--data", metavar="FILE.npz", type=Path, help=f"views of proteins (default: {FILE}, if found)"
+    )
     parse.add_argument("--splits", type=int, help="random splits (default: 10, 2 with --quick)")
     parse.add_argument("--seed", type=int, default=0, help="of splits and clusters (default: %(default)s)")
     parse.add_argument("--quick", action="store_true", help="two splits, C = 1, no localized models")
-    parse.add_argument("--out", metavar="DIR", type=Path, default=Path("protein_fold"), help="results go here (default: %(default)s)")
+    parse.add_argument(
+        "--out",
+        metavar="DIR",
+        type=Path,
+        default=Path("protein_fold"),
+        help="results go here (default: %(default)s)",
+    )
     args = parse.parse_args()
     args.splits = args.splits or (2 if args.quick else 10)
     args.data = args.data or next((folder / FILE for folder in FOLDERS if (folder / FILE).exists()), None)
@@ -73,13 +89,18 @@ def load(path: Path) -> tuple[np.ndarray, dict[str, slice], np.ndarray]:
     """All views side by side (n, columns), the columns of each, and labels (n,)."""
     try:
         with np.load(path, allow_pickle=False) as file:
-            y, views = file["y"], {name[5:]: file[name].astype(float) for name in file.files if name.startswith("view_")}
+            y, views = (
+                file["y"],
+                {name[5:]: file[name].astype(float) for name in file.files if name.startswith("view_")},
+            )
     except (OSError, ValueError, KeyError) as error:
         raise SystemExit(f"--data {path}: not a data set with arrays y and view_<name> ({error})") from None
     if not views:
         raise SystemExit(f"--data {path}: there is no array view_<name>")
     ends = np.cumsum([view.shape[1] for view in views.values()])
-    columns = {name: slice(end - view.shape[1], end) for (name, view), end in zip(views.items(), ends, strict=True)}
+    columns = {
+        name: slice(end - view.shape[1], end) for (name, view), end in zip(views.items(), ends, strict=True)
+    }
     return np.hstack(list(views.values())), columns, y
 
 
@@ -92,18 +113,24 @@ def measure(args, done: Results, X: np.ndarray, columns: dict[str, slice], y: np
     common = {"kernels": bank, "normalize": "multiplicative", "engine": "local"}
     for split in range(args.splits):
         seed = args.seed + split
-        learn, test, y_learn, y_test = train_test_split(X, y, train_size=TRAINING, random_state=seed, stratify=y)
+        learn, test, y_learn, y_test = train_test_split(
+            X, y, train_size=TRAINING, random_state=seed, stratify=y
+        )
         chosen = {}
         for method, q in WEIGHT_NORM.items():
             row = done.find(split=split, method=method)
             if row is None:
                 started = time.perf_counter()
                 choices = [1.0] if args.quick else [0.1, 1.0, 10.0]
-                found = MKLSearchCV(MKLClassifier(p=block_norm(q), **common), {"C": choices}, cv=3 if len(choices) > 1 else 2)
+                found = MKLSearchCV(
+                    MKLClassifier(p=block_norm(q), **common), {"C": choices}, cv=3 if len(choices) > 1 else 2
+                )
                 found.fit(learn, y_learn)
                 seconds = round(time.perf_counter() - started, 2)
                 score = 100 * found.score(test, y_test)
-                row = done.add(split=split, method=method, accuracy=score, C=found.best_params_["C"], seconds=seconds)
+                row = done.add(
+                    split=split, method=method, accuracy=score, C=found.best_params_["C"], seconds=seconds
+                )
             chosen[q] = row["C"]
         for method, (kind, q) in {} if args.quick else LOCALIZED.items():
             if done.find(split=split, method=method):
@@ -111,15 +138,29 @@ def measure(args, done: Results, X: np.ndarray, columns: dict[str, slice], y: np
             started = time.perf_counter()
             evenness = "hard" if kind == "HLMKL" else 0.6
             model = ConvexLocalizedMKLClassifier(
-                p=block_norm(q), C=chosen[q], n_clusters=3, evenness=evenness, random_state=seed, tol=1e-2, **common
+                p=block_norm(q),
+                C=chosen[q],
+                n_clusters=3,
+                evenness=evenness,
+                random_state=seed,
+                tol=1e-2,
+                **common,
             )
             score = 100 * model.fit(learn, y_learn).score(test, y_test)
-            done.add(split=split, method=method, accuracy=score, C=chosen[q], seconds=round(time.perf_counter() - started, 2))
+            done.add(
+                split=split,
+                method=method,
+                accuracy=score,
+                C=chosen[q],
+                seconds=round(time.perf_counter() - started, 2),
+            )
 
 
 def main() -> None:
     args = options()
-    warnings.simplefilter("ignore")  # of classes with three proteins, and of gaps that stay above a loose tolerance
+    warnings.simplefilter(
+        "ignore"
+    )  # of classes with three proteins, and of gaps that stay above a loose tolerance
     warnings.simplefilter("ignore", ConvergenceWarning)
     X, columns, y = load(args.data)
     same_settings(args.out, {"data": args.data.name, "seed": args.seed, "quick": args.quick})
@@ -129,7 +170,10 @@ def main() -> None:
         args.out / "protein_fold.csv",
         "protein folds: accuracy on test proteins in per cent",
         {"method": "<14", "mean": ".2f", "std": ".2f", "splits": "d", "seconds": ".2f", "published": ".1f"},
-        [f"{len(columns)} views, {TRAINING} of {len(y)} proteins to learn from, {len(np.unique(y))} folds; {args.splits} random splits"],
+        [
+            f"{len(columns)} views, {TRAINING} of {len(y)} proteins to learn from, {len(np.unique(y))} "
+            f"folds; {args.splits} random splits"
+        ],
     )
     for method in [*WEIGHT_NORM, *({} if args.quick else LOCALIZED)]:
         runs = done.where(method=method)

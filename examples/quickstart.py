@@ -20,4 +20,7 @@ bank = [*kernels.rbf([0.001, 0.01, 0.1, 1.0]), kernels.Linear()]
 clf = MKLClassifier(kernels=bank, C=1.0, p=4 / 3, normalize="multiplicative").fit(X, y)
 for kernel, weight in zip(bank, clf.kernel_weights_, strict=True):
     print(f"{weight:.3f}  {kernel}")
-print(f"accuracy {clf.score(X_test, y_test):.3f}, duality gap {clf.duality_gap_:.1e}, {len(clf.support_)} support vectors")
+print(
+    f"accuracy {clf.score(X_test, y_test):.3f}, duality gap {clf.duality_gap_:.1e}, {len(clf.support_)} "
+    "support vectors"
+)

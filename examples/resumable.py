@@ -1,4 +1,6 @@
-"""Results of a long study in a CSV file: written after every setting, and read again by the next run, which skips what is there."""
+"""Results of a long study in a CSV file: written after every setting, and read again by the next run, which
+skips what is there.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ import numpy as np
 
 
 def same_settings(folder: Path, settings: dict) -> None:
-    """Keep the settings of a study in its folder; ends the program when the folder holds results of other ones."""
+    """Keep the settings of a study in its folder; ends the program when the folder holds results of other
+    ones.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "settings.json"
     settings = json.loads(json.dumps(settings))
@@ -21,9 +25,16 @@ def same_settings(folder: Path, settings: dict) -> None:
         path.write_text(json.dumps(settings, indent=1) + "\n")
         return
     before = json.loads(path.read_text())
-    changed = [f"{name} {before.get(name)!r}, now {settings[name]!r}" for name in settings if before.get(name) != settings[name]]
+    changed = [
+        f"{name} {before.get(name)!r}, now {settings[name]!r}"
+        for name in settings
+        if before.get(name) != settings[name]
+    ]
     if changed:
-        raise SystemExit(f"{folder} holds results of other settings ({'; '.join(changed)}); choose another --out or remove the folder")
+        raise SystemExit(
+            f"{folder} holds results of other settings ({'; '.join(changed)}); choose another --out or "
+            "remove the folder"
+        )
 
 
 class Results:
@@ -45,9 +56,13 @@ class Results:
         with path.open(newline="") as file:
             reader = csv.DictReader(file)
             if reader.fieldnames != self.columns:
-                raise SystemExit(f"{path} has other columns than this study; choose another --out or remove the file")
+                raise SystemExit(
+                    f"{path} has other columns than this study; choose another --out or remove the file"
+                )
             for text in reader:
-                if None not in text and all(value is not None for value in text.values()):  # else: cut off while it was written
+                if None not in text and all(
+                    value is not None for value in text.values()
+                ):  # else: cut off while it was written
                     row = {name: _value(value) for name, value in text.items()}
                     self.rows[self._key(row)] = row
 
@@ -59,7 +74,9 @@ class Results:
         """Keep a row and append it to the file."""
         row = {name: row.get(name) for name in self.columns}
         self.rows[self._key(row)] = row
-        with self.path.open("r+b") as file:  # a run that was killed may have left half a line, which must not grow into ours
+        with self.path.open(
+            "r+b"
+        ) as file:  # a run that was killed may have left half a line, which must not grow into ours
             data = file.read()
             file.truncate(data.rfind(b"\n") + 1)
         with self.path.open("a", newline="") as file:

@@ -3,16 +3,18 @@
 
 lp-norm MKL and two baselines, all to the same duality gap.
 
-Digits, odd against even, Gaussian kernels. The methods are chunking (dual variables and weights move together) and the wrapper (an SVM to
-full precision between two steps of the weights), with analytic weights and with cutting planes; SimpleMKL and HessianMKL (an SVM of LIBSVM
-at every step, all kernel matrices in memory); and one SVM of LIBSVM over the plain sum of the kernels, which learns no weights. Times are
-those of whole fits from the examples on, kernel matrices included; every row has the relative duality gap that was reached, computed the
-same way for all. A method that takes longer than --patience seconds is not tried on anything larger. Writes into --out: runtime.csv and
-runtime.png.
+Digits, odd against even, Gaussian kernels. The methods are chunking (dual variables and weights move
+together) and the wrapper (an SVM to full precision between two steps of the weights), with analytic weights
+and with cutting planes; SimpleMKL and HessianMKL (an SVM of LIBSVM at every step, all kernel matrices in
+memory); and one SVM of LIBSVM over the plain sum of the kernels, which learns no weights. Times are those of
+whole fits from the examples on, kernel matrices included; every row has the relative duality gap that was
+reached, computed the same way for all. A method that takes longer than --patience seconds is not tried on
+anything larger. Writes into --out: runtime.csv and runtime.png.
 
 Run it::
 
-    python examples/runtime.py --data mnist.npz        50 widths and n = 250 ... 8,000; n = 1,000 and M = 10 ... 1,000
+    python examples/runtime.py --data mnist.npz        50 widths and n = 250 ... 8,000; n = 1,000 and M = 10
+                                                       ... 1,000
     python examples/runtime.py                         the same with generated digits
     python examples/runtime.py --quick
 
@@ -44,7 +46,9 @@ def baseline(Solver: type, bank: list, X: np.ndarray, y: np.ndarray, tol: float)
 
 
 def svm_over_sum(bank: list, X: np.ndarray, y: np.ndarray, tol: float) -> SimpleMKL:
-    """LIBSVM over one matrix, the sum of all: what a baseline does that has a single kernel, with the certificate."""
+    """LIBSVM over one matrix, the sum of all: what a baseline does that has a single kernel, with the
+    certificate.
+    """
     return SimpleMKL(kernels=[sum(bank)], C=1.0, tol=tol).fit(X, y)
 
 
@@ -67,7 +71,14 @@ def options():
     parse.add_argument("--sizes", type=int, nargs="+", help="numbers of examples, with 50 kernels")
     parse.add_argument("--kernels", type=int, nargs="+", help="numbers of kernels")
     parse.add_argument("--n", type=int, help="examples when kernels vary (default: 1000; quick: 300)")
-    parse.add_argument("--methods", nargs="+", choices=list(METHODS), metavar="NAME", default=list(METHODS), help="some of them")
+    parse.add_argument(
+        "--methods",
+        nargs="+",
+        choices=list(METHODS),
+        metavar="NAME",
+        default=list(METHODS),
+        help="some of them",
+    )
     parse.add_argument("--tol", type=float, default=1e-3, help="relative duality gap (default: %(default)s)")
     parse.add_argument("--patience", type=float, help="seconds (default: 300; quick: 3)")
     args = parse.parse_args()
@@ -89,14 +100,21 @@ def measure(table: Table, args, problems: list[tuple[list, np.ndarray, np.ndarra
             if name in tired:
                 continue
             try:
-                seconds, model = timed(lambda name=name, bank=bank, X=X, y=y: METHODS[name](bank, X, y, args.tol))
+                seconds, model = timed(
+                    lambda name=name, bank=bank, X=X, y=y: METHODS[name](bank, X, y, args.tol)
+                )
             except ValueError as error:  # the matrices would not fit into memory
                 table.note(f"{name}, n = {len(X)}, {len(bank)} kernels: {error}")
                 tired.add(name)
                 continue
-            table.add(method=name, n=len(X), kernels=len(bank), seconds=seconds, gap=float(model.duality_gap_))
+            table.add(
+                method=name, n=len(X), kernels=len(bank), seconds=seconds, gap=float(model.duality_gap_)
+            )
             if seconds > args.patience:
-                table.note(f"{name} took more than {args.patience:g} s and is not tried on more than {len(X)} rows and {len(bank)} kernels")
+                table.note(
+                    f"{name} took more than {args.patience:g} s and is not tried on more than {len(X)} rows "
+                    f"and {len(bank)} kernels"
+                )
                 tired.add(name)
 
 
@@ -108,12 +126,24 @@ def draw(table: Table, args, by_rows, by_kernels) -> None:
     ):
         for name in args.methods:
             rows = sorted(
-                {row[varied]: row["seconds"] for row in table.rows if row["method"] == name and fixed.items() <= row.items()}.items()
+                {
+                    row[varied]: row["seconds"]
+                    for row in table.rows
+                    if row["method"] == name and fixed.items() <= row.items()
+                }.items()
             )
             if rows:
-                style = ":" if name == SUM else "--" if name.startswith(("Simple", "Hessian", "wrapper")) else "-"
+                style = (
+                    ":" if name == SUM else "--" if name.startswith(("Simple", "Hessian", "wrapper")) else "-"
+                )
                 axes.plot(*zip(*rows, strict=True), style, marker="o", label=name)
-        axes.set(xscale="log", yscale="log", xlabel="examples" if varied == "n" else "kernels", ylabel="seconds", title=title)
+        axes.set(
+            xscale="log",
+            yscale="log",
+            xlabel="examples" if varied == "n" else "kernels",
+            ylabel="seconds",
+            title=title,
+        )
         axes.grid(alpha=0.3)
     by_rows.legend(fontsize=8)
 
@@ -126,7 +156,10 @@ def main():
         args.out / "runtime.csv",
         "seconds to train, kernels included, to a relative duality gap",
         {"method": "<34", "n": "d", "kernels": "d", "seconds": ".2f", "gap": ".1e"},
-        [f"data: {digits.name}", f"C = 1, relative gap {args.tol:g} or below; baselines keep all matrices in memory"],
+        [
+            f"data: {digits.name}",
+            f"C = 1, relative gap {args.tol:g} or below; baselines keep all matrices in memory",
+        ],
     )
     X, y = digits.subsample(max(*args.sizes, args.n), args.seed)
     warm_up(X, y)
@@ -134,7 +167,9 @@ def main():
         METHODS[name](two_to_the_minus(5), X[:60], y[:60], args.tol)
     measure(table, args, [(fifty_widths(), X[:n], y[:n]) for n in args.sizes])
     measure(table, args, [(two_to_the_minus(M), X[: args.n], y[: args.n]) for M in args.kernels])
-    plot(args.out / "runtime.png", lambda *panels: draw(table, args, *panels), panels=2, width=7.0, height=5.0)
+    plot(
+        args.out / "runtime.png", lambda *panels: draw(table, args, *panels), panels=2, width=7.0, height=5.0
+    )
 
 
 if __name__ == "__main__":

@@ -3,11 +3,13 @@
 
 Two Gaussians whose means differ in some of 50 features, one linear kernel per feature.
 
-The classes lie at +mu and -mu with unit covariance; mu has length 1.75 and is spread evenly over 1, 4, 9, 18, 28 or all 50 features, so
-that the best possible error is 0.040 everywhere, and what changes is how sparse the best hypothesis is. For every p, a model learns from 50
-examples of each of several data sets (kernels normalised to variance 1), C is chosen on 1,000 other examples, and the error is that on
-1,000 more. Writes into --out: sparsity_toy.csv, with the mean error over the data sets and their standard deviation, and sparsity_toy.png:
-the errors, and the p that did best beside the p that the generalisation bound asks for when it is told the best hypothesis.
+The classes lie at +mu and -mu with unit covariance; mu has length 1.75 and is spread evenly over 1, 4, 9, 18,
+28 or all 50 features, so that the best possible error is 0.040 everywhere, and what changes is how sparse the
+best hypothesis is. For every p, a model learns from 50 examples of each of several data sets (kernels
+normalised to variance 1), C is chosen on 1,000 other examples, and the error is that on 1,000 more. Writes
+into --out: sparsity_toy.csv, with the mean error over the data sets and their standard deviation, and
+sparsity_toy.png: the errors, and the p that did best beside the p that the generalisation bound asks for when
+it is told the best hypothesis.
 
 Run it::
 
@@ -47,10 +49,20 @@ BANK = [kernels.Linear(view=[feature]) for feature in range(FEATURES)]
 def options():
     parse = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parse.add_argument("--quick", action="store_true", help="few data sets, norms and values of C")
-    parse.add_argument("--sets", type=int, help="data sets for each number of relevant features (default: 30; quick: 4)")
-    parse.add_argument("--jobs", type=int, default=cores(), help="processes (default: one per core, %(default)s)")
+    parse.add_argument(
+        "--sets", type=int, help="data sets for each number of relevant features (default: 30; quick: 4)"
+    )
+    parse.add_argument(
+        "--jobs", type=int, default=cores(), help="processes (default: one per core, %(default)s)"
+    )
     parse.add_argument("--seed", type=int, default=0, help="of the data (default: %(default)s)")
-    parse.add_argument("--out", metavar="DIR", type=Path, default=Path("sparsity_toy"), help="results go here (default: %(default)s)")
+    parse.add_argument(
+        "--out",
+        metavar="DIR",
+        type=Path,
+        default=Path("sparsity_toy"),
+        help="results go here (default: %(default)s)",
+    )
     args = parse.parse_args()
     args.sets = (4 if args.quick else 30) if args.sets is None else args.sets
     if args.sets < 2:
@@ -75,7 +87,9 @@ def draw(n: int, relevant: int, rng: np.random.Generator) -> tuple[np.ndarray, n
 
 def errors(relevant: int, seed: int, norms: tuple, choices: np.ndarray) -> list[float]:
     """Test error of every norm on one data set, each with its best C."""
-    warnings.simplefilter("ignore", ConvergenceWarning)  # a last digit of a gap does not show in errors of a thousand rows
+    warnings.simplefilter(
+        "ignore", ConvergenceWarning
+    )  # a last digit of a gap does not show in errors of a thousand rows
     rng = np.random.default_rng([seed, relevant])
     (X, y), validation, test = (draw(n, relevant, rng) for n in (ROWS, MORE_ROWS, MORE_ROWS))
     found = []
@@ -86,16 +100,22 @@ def errors(relevant: int, seed: int, norms: tuple, choices: np.ndarray) -> list[
 
 
 def models(X: np.ndarray, y: np.ndarray, p: float, choices: np.ndarray) -> Iterator[MKLClassifier]:
-    """Fitted models for growing C, as long as C makes a difference: with no dual variable at its bound, all larger ones give the same."""
+    """Fitted models for growing C, as long as C makes a difference: with no dual variable at its bound, all
+    larger ones give the same.
+    """
     for C in sorted(choices):
-        model = MKLClassifier(kernels=BANK, C=C, p=p, normalize="multiplicative", tol=1e-3, engine="local").fit(X, y)
+        model = MKLClassifier(
+            kernels=BANK, C=C, p=p, normalize="multiplicative", tol=1e-3, engine="local"
+        ).fit(X, y)
         yield model
         if np.abs(model.dual_coef_).max() < 0.999 * C:
             return
 
 
 def _arguments(args, norms: tuple, choices: np.ndarray) -> list[tuple]:
-    return [(relevant, args.seed + number, norms, choices) for relevant in RELEVANT for number in range(args.sets)]
+    return [
+        (relevant, args.seed + number, norms, choices) for relevant in RELEVANT for number in range(args.sets)
+    ]
 
 
 def measure(args, norms: tuple, choices: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
@@ -105,7 +125,8 @@ def measure(args, norms: tuple, choices: np.ndarray) -> Iterator[tuple[int, np.n
         done = (errors(*task) for task in tasks)
         yield from ((relevant, np.array([next(done) for _ in range(args.sets)])) for relevant in RELEVANT)
         return
-    # One thread per process: the matrices are small, and threads of several processes would only wait for each other.
+    # One thread per process: the matrices are small, and threads of several processes would only wait for
+    # each other.
     os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
     with ProcessPoolExecutor(args.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         done = pool.map(errors, *zip(*tasks, strict=True))
@@ -116,7 +137,14 @@ def draw_errors(table: Table, norms: tuple, sets: int, axes) -> None:
     """Error against the number of relevant features, a line per norm."""
     for p in [p for p in norms if p in QUICK_NORMS]:
         mean, deviation = (np.array(table.column(name, p=p)) for name in ("error", "std"))
-        axes.errorbar(range(len(RELEVANT)), mean, deviation / np.sqrt(sets), marker="o", capsize=3, label=f"p = {name_of(p)}")
+        axes.errorbar(
+            range(len(RELEVANT)),
+            mean,
+            deviation / np.sqrt(sets),
+            marker="o",
+            capsize=3,
+            label=f"p = {name_of(p)}",
+        )
     axes.axhline(table.rows[0]["bayes"], color="black", linestyle=":", label="best possible")
     axes.set_xticks(range(len(RELEVANT)), [str(relevant) for relevant in RELEVANT])
     axes.set(xlabel="relevant features of 50", ylabel="test error", title="Error, mean and standard error")
@@ -151,19 +179,35 @@ def main():
         "test error of lp-norm MKL with one linear kernel per feature",
         {"relevant": "d", "p": ".4g", "error": ".4f", "std": ".4f", "bayes": ".4f", "sets": "d"},
         [
-            f"data: two Gaussians in {FEATURES} dimensions at distance {2 * DISTANCE}, {ROWS} training rows, seed {args.seed}",
-            f"C from {len(choices)} values on {MORE_ROWS} validation rows; std is over {args.sets} data sets, std / sqrt(sets) of the mean",
+            f"data: two Gaussians in {FEATURES} dimensions at distance {2 * DISTANCE}, {ROWS} training rows, "
+            f"seed {args.seed}",
+            f"C from {len(choices)} values on {MORE_ROWS} validation rows; std is over {args.sets} data "
+            "sets, std / sqrt(sets) of the mean",
         ],
     )
     bayes = float(normal.cdf(-DISTANCE))
     for relevant, found in measure(args, norms, choices):
         for p, column in zip(norms, found.T, strict=True):
-            table.add(relevant=relevant, p=p, error=column.mean(), std=column.std(ddof=1), bayes=bayes, sets=args.sets)
+            table.add(
+                relevant=relevant,
+                p=p,
+                error=column.mean(),
+                std=column.std(ddof=1),
+                bayes=bayes,
+                sets=args.sets,
+            )
         bound = diagnostics.bound_factor(hypothesis(relevant))
         low, high = bound.near_best
-        table.note(f"{relevant} relevant: the bound is least at p = {bound.best_p:.3g}, within 1 % for p from {low:.3g} to {high:.3g}")
+        table.note(
+            f"{relevant} relevant: the bound is least at p = {bound.best_p:.3g}, within 1 % for p from "
+            f"{low:.3g} to {high:.3g}"
+        )
     picture = args.out / "sparsity_toy.png"
-    plot(picture, lambda left, right: (draw_errors(table, norms, args.sets, left), draw_norms(table, right)), panels=2)
+    plot(
+        picture,
+        lambda left, right: (draw_errors(table, norms, args.sets, left), draw_norms(table, right)),
+        panels=2,
+    )
 
 
 if __name__ == "__main__":

@@ -3,22 +3,25 @@
 
 Which views of a window matter, and how much is gained by learning their weights.
 
-A window of 70 nucleotides around a possible transcription start site is looked at in five ways, as in Sonnenburg, Zien, Raetsch (ARTS,
-Bioinformatics 22, 2006): the signal at the start (weighted-degree kernel with shift), the promoter before it and the first exon after it
-(spectrum kernels), and the stacking energies and twist angles of neighbouring base pairs (linear kernels). Kernels are spherically
-normalised. For growing n, block norms p = 1, 4/3, 2 (the uniform sum), 4, inf and single kernels are compared by the area under the ROC
-curve on the test windows; C is chosen on the development windows.
+A window of 70 nucleotides around a possible transcription start site is looked at in five ways, as in
+Sonnenburg, Zien, Raetsch (ARTS, Bioinformatics 22, 2006): the signal at the start (weighted-degree kernel
+with shift), the promoter before it and the first exon after it (spectrum kernels), and the stacking energies
+and twist angles of neighbouring base pairs (linear kernels). Kernels are spherically normalised. For growing
+n, block norms p = 1, 4/3, 2 (the uniform sum), 4, inf and single kernels are compared by the area under the
+ROC curve on the test windows; C is chosen on the development windows.
 
 Run it::
 
     python examples/tss.py --data tss_promoters.parquet --n 2000            two minutes on two cores
     python examples/tss.py --data tss_promoters.parquet --sizes 1000 5000 20000 53276 --engine ray --shards 2
-    python examples/tss.py --demo                                           made-up sequences with motifs, seconds
+    python examples/tss.py --demo                                           made-up sequences with motifs,
+                                                                            seconds
 
-The data are a table (Parquet) with columns `sequence` (70 letters, start at index 33), `label` (1, -1), `split` (train, dev, test) and
-perhaps `kind` (tata, non_tata, nonprom): the human core promoters of EPDnew as in the GUE task prom_core_all. Sizes beyond the training
-windows take development windows in addition. Written to --out: chosen_C.csv, results.csv (both are continued by the next run with the same
---out, which skips what is there), weights.csv, auc.png, weights.png, positions.png (where in the window the decisions come from), and
+The data are a table (Parquet) with columns `sequence` (70 letters, start at index 33), `label` (1, -1),
+`split` (train, dev, test) and perhaps `kind` (tata, non_tata, nonprom): the human core promoters of EPDnew as
+in the GUE task prom_core_all. Sizes beyond the training windows take development windows in addition. Written
+to --out: chosen_C.csv, results.csv (both are continued by the next run with the same --out, which skips what
+is there), weights.csv, auc.png, weights.png, positions.png (where in the window the decisions come from), and
 models. Large fits keep checkpoints there, too, and go on from them.
 """
 
@@ -43,7 +46,8 @@ ENVIRONMENT = "RAYMKL_TSS"
 START = 33  # index of the transcription start site in a window
 NAMES = ("signal", "promoter", "exon", "energies", "angles")
 NORMS = (1.0, 4 / 3, 2.0, 4.0, np.inf)
-# Values of C that are tried, times a factor for p > 2: the larger p, the smaller the penalty of the same w, so C moves against it.
+# Values of C that are tried, times a factor for p > 2: the larger p, the smaller the penalty of the same w,
+# so C moves against it.
 GRID = tuple(2.0**e for e in range(-5, 2))
 # Fits with at least this many windows keep checkpoints and may run on Ray.
 LARGE = 10_000
@@ -51,7 +55,8 @@ LARGE = 10_000
 ALL_SINGLES = 5_000
 TUNING_TOL = 1e-2
 
-# Stacking energies of neighbouring base pairs, kcal/mol: Ornstein, Rein, Breen, MacElroy, Biopolymers 17, 2341 (1978).
+# Stacking energies of neighbouring base pairs, kcal/mol: Ornstein, Rein, Breen, MacElroy, Biopolymers 17,
+# 2341 (1978).
 STACKING = {
     "AA": -5.37,
     "AC": -10.51,
@@ -64,15 +69,29 @@ STACKING = {
     "GC": -14.59,
     "TA": -3.82,
 }
-# Twist angles between neighbouring base pairs of B-DNA, degrees: Kabsch, Sander, Trifonov, Nucleic Acids Research 10, 1097 (1982).
-TWIST = {"AA": 35.6, "AC": 34.4, "AG": 27.7, "AT": 31.5, "CA": 34.5, "CC": 33.7, "CG": 29.8, "GA": 36.9, "GC": 40.0, "TA": 36.0}
+# Twist angles between neighbouring base pairs of B-DNA, degrees: Kabsch, Sander, Trifonov, Nucleic Acids
+# Research 10, 1097 (1982).
+TWIST = {
+    "AA": 35.6,
+    "AC": 34.4,
+    "AG": 27.7,
+    "AT": 31.5,
+    "CA": 34.5,
+    "CC": 33.7,
+    "CG": 29.8,
+    "GA": 36.9,
+    "GC": 40.0,
+    "TA": 36.0,
+}
 SMOOTHED = 10  # steps that a profile is averaged over
 
 # Single kernels at n = 2,000: Kloft, lp-norm multiple kernel learning (thesis, 2011), section 5.3.
 PUBLISHED = {"signal": 0.89, "promoter": 0.86, "exon": 0.84, "energies": 0.74, "angles": 0.55}
 WHAT_DIFFERS = (
-    "Published: 2,000 nucleotides around 8,508 starts of dbTSS against 85,042 windows from the insides of genes, kernels tuned for them; "
-    "here 70 nucleotides, balanced, with negatives that partly hold pieces of promoters, so figures differ, most of them downwards."
+    "Published: 2,000 nucleotides around 8,508 starts of dbTSS against 85,042 windows from the insides of "
+    "genes, kernels tuned for them; "
+    "here 70 nucleotides, balanced, with negatives that partly hold pieces of promoters, so figures differ, "
+    "most of them downwards."
 )
 NO_DATA = f"""Pass the promoter windows with --data FILE.parquet (or the variable {ENVIRONMENT}): a table with the columns
 sequence (70 letters, start site at index 33), label (1, -1) and split (train, dev, test), such as the GUE task prom_core_all.
@@ -81,22 +100,52 @@ Without data, --demo runs the same study on made-up sequences with motifs."""
 
 def options():
     parse = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parse.add_argument("--data", metavar="FILE.parquet", default=os.environ.get(ENVIRONMENT), help=f"default: variable {ENVIRONMENT}")
+    parse.add_argument(
+        "--data",
+        metavar="FILE.parquet",
+        default=os.environ.get(ENVIRONMENT),
+        help=f"default: variable {ENVIRONMENT}",
+    )
     parse.add_argument("--demo", action="store_true", help="made-up sequences instead of data")
     parse.add_argument("--n", type=int, help="one number of windows to train on")
-    parse.add_argument("--sizes", type=int, nargs="+", metavar="N", help="several (default: 1000 2000 5000 10000 20000 and all)")
-    parse.add_argument("--p", type=norm, nargs="+", default=list(NORMS), help="block norms (default: 1 4/3 2 4 inf)")
+    parse.add_argument(
+        "--sizes",
+        type=int,
+        nargs="+",
+        metavar="N",
+        help="several (default: 1000 2000 5000 10000 20000 and all)",
+    )
+    parse.add_argument(
+        "--p", type=norm, nargs="+", default=list(NORMS), help="block norms (default: 1 4/3 2 4 inf)"
+    )
     parse.add_argument("--C", type=float, help="fixed weight of the loss, instead of choosing it")
-    parse.add_argument("--tune", type=int, default=5_000, metavar="N", help="windows to choose C with, at most (default: %(default)s)")
-    parse.add_argument("--engine", choices=["local", "ray", "auto"], default="local", help=f"of fits with {LARGE} windows or more")
-    parse.add_argument("--shards", type=int, help="shards the rows are split into (default: chosen by the engine)")
-    parse.add_argument("--tol", type=float, default=1e-3, help="relative duality gap to reach (default: %(default)s)")
+    parse.add_argument(
+        "--tune",
+        type=int,
+        default=5_000,
+        metavar="N",
+        help="windows to choose C with, at most (default: %(default)s)",
+    )
+    parse.add_argument(
+        "--engine",
+        choices=["local", "ray", "auto"],
+        default="local",
+        help=f"of fits with {LARGE} windows or more",
+    )
+    parse.add_argument(
+        "--shards", type=int, help="shards the rows are split into (default: chosen by the engine)"
+    )
+    parse.add_argument(
+        "--tol", type=float, default=1e-3, help="relative duality gap to reach (default: %(default)s)"
+    )
     parse.add_argument("--seed", type=int, default=0, help="of the choice of windows (default: %(default)s)")
-    parse.add_argument("--out", metavar="DIR", type=Path, default=Path("tss"), help="results go here (default: %(default)s)")
+    parse.add_argument(
+        "--out", metavar="DIR", type=Path, default=Path("tss"), help="results go here (default: %(default)s)"
+    )
     return parse.parse_args()
 
 
-# -- data and views ---------------------------------------------------------------------------------------------------------------
+# -- data and views --------------------------------------------------------------------------------
 
 
 def read(path: str) -> dict[str, dict]:
@@ -109,29 +158,49 @@ def read(path: str) -> dict[str, dict]:
         raise SystemExit(f"--data {path}: {error}") from None
     missing = {"sequence", "label", "split"} - set(table.columns)
     if missing:
-        raise SystemExit(f"--data {path} has no column {', '.join(sorted(missing))}; it has {', '.join(table.columns)}")
+        raise SystemExit(
+            f"--data {path} has no column {', '.join(sorted(missing))}; it has {', '.join(table.columns)}"
+        )
     parts = {}
     for split in ("train", "dev", "test"):
         rows = table[table["split"] == split]
         if not len(rows):
             raise SystemExit(f"--data {path} has no rows with split = {split!r}")
-        kinds = rows["kind"].tolist() if "kind" in rows else ["promoter" if label > 0 else "nonprom" for label in rows["label"]]
-        parts[split] = {"sequence": rows["sequence"].tolist(), "label": rows["label"].to_numpy(), "kind": np.array(kinds)}
+        kinds = (
+            rows["kind"].tolist()
+            if "kind" in rows
+            else ["promoter" if label > 0 else "nonprom" for label in rows["label"]]
+        )
+        parts[split] = {
+            "sequence": rows["sequence"].tolist(),
+            "label": rows["label"].to_numpy(),
+            "kind": np.array(kinds),
+        }
     return parts
 
 
 def made_up(seed: int) -> dict[str, dict]:
     """Windows with a TATA box, an initiator and an element further down, all of them worn."""
-    sequences, labels = make_motif_sequences(1200, 70, ["TATAAA", "TCAGTC", "AGACGT"], jitter=2, noise=0.5, flip=0.03, random_state=seed)
+    sequences, labels = make_motif_sequences(
+        1200, 70, ["TATAAA", "TCAGTC", "AGACGT"], jitter=2, noise=0.5, flip=0.03, random_state=seed
+    )
     kinds = np.where(labels > 0, "promoter", "nonprom")
     edges = {"train": (0, 600), "dev": (600, 800), "test": (800, 1200)}
-    return {split: {"sequence": sequences[a:b], "label": labels[a:b], "kind": kinds[a:b]} for split, (a, b) in edges.items()}
+    return {
+        split: {"sequence": sequences[a:b], "label": labels[a:b], "kind": kinds[a:b]}
+        for split, (a, b) in edges.items()
+    }
 
 
 def profile(sequences: list[str], steps: dict) -> np.ndarray:
-    """(n, length - SMOOTHED) averages of a property of dinucleotides (standardised) over SMOOTHED steps; unknown letters count as 0."""
+    """(n, length - SMOOTHED) averages of a property of dinucleotides (standardised) over SMOOTHED steps;
+    unknown letters count as 0.
+    """
     pairing = str.maketrans("ACGT", "TGCA")
-    steps = {**steps, **{pair[::-1].translate(pairing): value for pair, value in steps.items()}}  # the other strand reads the same
+    steps = {
+        **steps,
+        **{pair[::-1].translate(pairing): value for pair, value in steps.items()},
+    }  # the other strand reads the same
     values = np.array(list(steps.values()))
     table = np.zeros((256, 256))
     for pair, value in steps.items():
@@ -164,7 +233,7 @@ def bank() -> list:
     ]
 
 
-# -- the study --------------------------------------------------------------------------------------------------------------------
+# -- the study -------------------------------------------------------------------------------------
 
 
 class Study:
@@ -174,7 +243,9 @@ class Study:
         self.args, self.parts = args, parts
         rng = np.random.default_rng(args.seed)
         train, dev, test = parts["train"], parts["dev"], parts["test"]
-        order = np.concatenate([rng.permutation(len(train["label"])), len(train["label"]) + rng.permutation(len(dev["label"]))])
+        order = np.concatenate(
+            [rng.permutation(len(train["label"])), len(train["label"]) + rng.permutation(len(dev["label"]))]
+        )
         self.n_train = len(train["label"])
         pool = [*train["sequence"], *dev["sequence"]]
         # Larger sizes contain the smaller ones, and development windows come last.
@@ -183,11 +254,23 @@ class Study:
         known = set(pool)
         self.new = np.array([sequence not in known for sequence in test["sequence"]])
         self.test, self.y_test = views(test["sequence"]), test["label"]
-        self.chosen = Results(args.out / "chosen_C.csv", ["model", "n"], ["C", "dev_auc", "at_edge", "seconds"])
+        self.chosen = Results(
+            args.out / "chosen_C.csv", ["model", "n"], ["C", "dev_auc", "at_edge", "seconds"]
+        )
         self.results = Results(
             args.out / "results.csv",
             ["model", "n"],
-            ["p", "C", "auc", "auc_new", "gap", "support_vectors", "rounds", "seconds", *(f"weight_{name}" for name in NAMES)],
+            [
+                "p",
+                "C",
+                "auc",
+                "auc_new",
+                "gap",
+                "support_vectors",
+                "rounds",
+                "seconds",
+                *(f"weight_{name}" for name in NAMES),
+            ],
         )
 
     def models(self, n: int) -> list[tuple[str, list, float]]:
@@ -206,10 +289,14 @@ class Study:
         folder = self.args.out / "checkpoints" / "".join(c if c.isalnum() else "_" for c in key)
         place = RayParams(num_shards=self.args.shards, checkpoint_dir=str(folder) if n >= LARGE else None)
         engine = self.args.engine if n >= LARGE else "local"  # small fits are over before actors have started
-        return MKLClassifier(kernels=kernels_, p=p, normalize="spherical", tol=tol, engine=engine, ray_params=place, **more)
+        return MKLClassifier(
+            kernels=kernels_, p=p, normalize="spherical", tol=tol, engine=engine, ray_params=place, **more
+        )
 
     def choose_C(self, name: str, kernels_: list, p: float, n: int) -> dict:
-        """C that does best on development windows after training on n windows, or on as many as there are to tune with."""
+        """C that does best on development windows after training on n windows, or on as many as there are to
+        tune with.
+        """
         n = min(n, self.args.tune, self.n_train)
         if self.args.C is not None:
             return {"C": self.args.C, "dev_auc": 0.0}
@@ -222,12 +309,16 @@ class Study:
             grid = [C * min(1.0, len(kernels_) ** (1.5 * (2 / p - 1))) for C in GRID]
             split = [(np.arange(n), np.arange(n, len(y)))]
             started = time.perf_counter()
-            search = MKLSearchCV(model, {"C": grid}, cv=split, scoring="roc_auc", refit=False).fit(views(rows), y)
+            search = MKLSearchCV(model, {"C": grid}, cv=split, scoring="roc_auc", refit=False).fit(
+                views(rows), y
+            )
             scores = search.cv_results_["mean_test_score"]
             best = int(np.argmax(scores))
             edge = {0: "lowest", len(grid) - 1: "highest"}.get(best, "no")
             seconds = round(time.perf_counter() - started, 2)
-            found = self.chosen.add(model=name, n=n, C=grid[best], dev_auc=float(scores[best]), at_edge=edge, seconds=seconds)
+            found = self.chosen.add(
+                model=name, n=n, C=grid[best], dev_auc=float(scores[best]), at_edge=edge, seconds=seconds
+            )
         return found
 
     def run(self, n: int) -> None:
@@ -238,17 +329,23 @@ class Study:
             if row is None:
                 features = features or views(self.sequences[:n])
                 row = self.fit(name, kernels_, p, n, features)
-            weights = " ".join("-" if row[f"weight_{v}"] is None else f"{row[f'weight_{v}']:.2g}" for v in NAMES)
+            weights = " ".join(
+                "-" if row[f"weight_{v}"] is None else f"{row[f'weight_{v}']:.2g}" for v in NAMES
+            )
             print(
-                f"n {n:6d}  {name:20s} C {row['C']:7.4g}  AUC {row['auc']:.4f}  (new sequences {row['auc_new']:.4f})  "
-                f"gap {row['gap']:.1e}  SV {row['support_vectors']:6d}  {row['seconds']:7.1f} s  weights {weights}",
+                f"n {n:6d}  {name:20s} C {row['C']:7.4g}  AUC {row['auc']:.4f}  (new sequences "
+                f"{row['auc_new']:.4f})  "
+                f"gap {row['gap']:.1e}  SV {row['support_vectors']:6d}  {row['seconds']:7.1f} s  weights "
+                f"{weights}",
                 flush=True,
             )
 
     def fit(self, name: str, kernels_: list, p: float, n: int, features: dict) -> dict:
         C = self.choose_C(name, kernels_, p, n)["C"]
         started = time.perf_counter()
-        clf = self.estimator(kernels_, p, self.args.tol, f"fit {name} {n}", n, C=C).fit(features, self.labels[:n])
+        clf = self.estimator(kernels_, p, self.args.tol, f"fit {name} {n}", n, C=C).fit(
+            features, self.labels[:n]
+        )
         seconds = time.perf_counter() - started
         f = clf.decision_function(self.test)
         weights = dict(zip((kernel.view for kernel in kernels_), clf.kernel_weights_, strict=True))
@@ -272,23 +369,34 @@ class Study:
         return self.args.out / f"model_p{name_of(p).replace('/', '-')}_n{n}.raymkl"
 
 
-# -- tables and pictures ----------------------------------------------------------------------------------------------------------
+# -- tables and pictures ---------------------------------------------------------------------------
 
 
 def report(study: Study, sizes: list[int]) -> None:
     """Best single kernel beside the sums, and the single kernels beside the published figures."""
     for n in sizes:
-        mixed = max((row for row in study.results.where(n=n) if not row["model"].startswith("only")), key=lambda row: row["auc"])
+        mixed = max(
+            (row for row in study.results.where(n=n) if not row["model"].startswith("only")),
+            key=lambda row: row["auc"],
+        )
         single = study.results.find(model=study.best_single(n)[0], n=n)
         print(
-            f"n = {n}: best of the norms {mixed['model']} {mixed['auc']:.4f}, best single kernel {single['model'][5:]} {single['auc']:.4f}"
+            f"n = {n}: best of the norms {mixed['model']} {mixed['auc']:.4f}, best single kernel "
+            f"{single['model'][5:]} {single['auc']:.4f}"
         )
     if not study.args.demo:
         n = min(sizes, key=lambda size: abs(size - 2000))
         ours = {name: row["auc"] for name in NAMES if (row := study.results.find(model=f"only {name}", n=n))}
-        print(f"single kernels, n = {n}: " + ", ".join(f"{name} {auc:.2f} (published {PUBLISHED[name]:.2f})" for name, auc in ours.items()))
+        print(
+            f"single kernels, n = {n}: "
+            + ", ".join(f"{name} {auc:.2f} (published {PUBLISHED[name]:.2f})" for name, auc in ours.items())
+        )
         print(WHAT_DIFFERS)
-    edges = [f"{row['model']}, n = {row['n']} ({row['at_edge']})" for row in study.chosen.rows.values() if row["at_edge"] != "no"]
+    edges = [
+        f"{row['model']}, n = {row['n']} ({row['at_edge']})"
+        for row in study.chosen.rows.values()
+        if row["at_edge"] != "no"
+    ]
     if edges:
         print(f"the best C was at the edge of the grid for: {'; '.join(edges)}")
 
@@ -300,7 +408,11 @@ def weights_table(study: Study, path: Path) -> list[dict]:
     for row in study.results.rows.values():
         if not row["model"].startswith("only"):
             raw = np.array([row[f"weight_{name}"] for name in NAMES], float)
-            table.add(model=row["model"], n=row["n"], **dict(zip(NAMES, np.round(raw / raw.sum(), 6).tolist(), strict=True)))
+            table.add(
+                model=row["model"],
+                n=row["n"],
+                **dict(zip(NAMES, np.round(raw / raw.sum(), 6).tolist(), strict=True)),
+            )
     print(f"wrote {path}")
     return list(table.rows.values())
 
@@ -313,7 +425,12 @@ def draw_auc(rows: list[dict], single: dict[int, float], axes) -> None:
         (line,) = axes.plot([n for n, _, _ in own], [auc for _, auc, _ in own], "o-", label=name)
         axes.plot([n for n, _, _ in own], [auc for _, _, auc in own], ":", color=line.get_color())
     axes.plot(sorted(single), [single[n] for n in sorted(single)], "ks--", label="best single kernel")
-    axes.set(xscale="log", xlabel="training windows", ylabel="AUC on test windows", title="Dotted: without test windows seen in training")
+    axes.set(
+        xscale="log",
+        xlabel="training windows",
+        ylabel="AUC on test windows",
+        title="Dotted: without test windows seen in training",
+    )
     axes.grid(alpha=0.3)
     axes.legend()
 
@@ -328,19 +445,27 @@ def draw_weights(table: list[dict], axes) -> None:
         left += share
     axes.set_yticks(np.arange(len(own)), [row["model"] for row in own])
     axes.invert_yaxis()
-    axes.set(xlabel="share of the weights", title=f"Weights of the views, n = {n} (for p > 2 they make up for kernels of little use)")
+    axes.set(
+        xlabel="share of the weights",
+        title=f"Weights of the views, n = {n} (for p > 2 they make up for kernels of little use)",
+    )
     axes.legend(ncols=len(NAMES), loc="upper center", bbox_to_anchor=(0.5, -0.15), frameon=False)
 
 
 def draw_positions(study: Study, path: Path, model_file: Path, most: int = 3_000) -> None:
-    """Where in the window the signal kernel finds what speaks for a promoter: by piece length, and by letter."""
+    """Where in the window the signal kernel finds what speaks for a promoter: by piece length, and by
+    letter.
+    """
     clf = raymkl.load(model_file)
     test = study.parts["test"]
     rows = np.random.default_rng(0).permutation(len(test["label"]))[:most]
     sequences, kinds = [test["sequence"][i] for i in rows], test["kind"][rows]
     values = diagnostics.positional_importance(clf, views(sequences), only=0, spread=True).total()
     background = values[kinds == "nonprom"].mean(axis=0)
-    named = [("TATA promoters", kinds == "tata"), ("other promoters", (kinds != "tata") & (kinds != "nonprom"))]
+    named = [
+        ("TATA promoters", kinds == "tata"),
+        ("other promoters", (kinds != "tata") & (kinds != "nonprom")),
+    ]
     named = [(title, values[mask].mean(axis=0) - background) for title, mask in named if mask.any()]
     letters = np.array([list(sequence.upper()) for sequence in sequences])
     by_letter = np.zeros((4, values.shape[2]))
@@ -359,8 +484,13 @@ def draw_positions(study: Study, path: Path, model_file: Path, most: int = 3_000
         for line, (title, picture) in enumerate(pictures):
             ax = whole.figure.add_subplot(len(pictures), 1, line + 1)
             limit = np.abs(picture).max()
-            # Nearly logarithmic colours by length: long pieces count little each, and the TATA box is made of them.
-            colours = Normalize(-limit, limit) if picture is by_letter else SymLogNorm(limit / 30, vmin=-limit, vmax=limit)
+            # Nearly logarithmic colours by length: long pieces count little each, and the TATA box is made of
+            # them.
+            colours = (
+                Normalize(-limit, limit)
+                if picture is by_letter
+                else SymLogNorm(limit / 30, vmin=-limit, vmax=limit)
+            )
             extent = (places[0] - 0.5, places[-1] + 0.5, len(picture), 0)
             image = ax.imshow(picture, aspect="auto", cmap="RdBu_r", norm=colours, extent=extent)
             if picture is by_letter:
@@ -369,7 +499,10 @@ def draw_positions(study: Study, path: Path, model_file: Path, most: int = 3_000
                 ax.set_yticks(np.arange(len(picture)) + 0.5, np.arange(1, len(picture) + 1))
                 ax.set_ylabel("letters of the piece")
             ax.axvline(0, color="black", linewidth=0.7)
-            ax.set(xlabel="position relative to the start site", title=title + ("" if picture is by_letter else ", less non-promoters"))
+            ax.set(
+                xlabel="position relative to the start site",
+                title=title + ("" if picture is by_letter else ", less non-promoters"),
+            )
             ax.figure.colorbar(image, ax=ax, shrink=0.8)
 
     plot(path, draw, width=9.0, height=2.6 * (len(named) + 1))
@@ -384,12 +517,21 @@ def main():
         print("made-up sequences with motifs: the figures say nothing about promoters")
     parts = made_up(args.seed) if args.demo else read(args.data)
     data = "demo" if args.demo else os.path.basename(args.data)
-    same_settings(args.out, {"data": data, "seed": args.seed, "tol": args.tol, "C": args.C, "tune": args.tune})
+    same_settings(
+        args.out, {"data": data, "seed": args.seed, "tol": args.tol, "C": args.C, "tune": args.tune}
+    )
     study = Study(args, parts)
     total = len(study.labels)
-    sizes = [args.n] if args.n else args.sizes or ([150, 400] if args.demo else [1000, 2000, 5000, 10_000, 20_000, total])
+    sizes = (
+        [args.n]
+        if args.n
+        else args.sizes or ([150, 400] if args.demo else [1000, 2000, 5000, 10_000, 20_000, total])
+    )
     sizes = sorted({min(n, total) for n in sizes})
-    print(f"{study.n_train} training, {total - study.n_train} development, {len(study.y_test)} test windows", end=" ")
+    print(
+        f"{study.n_train} training, {total - study.n_train} development, {len(study.y_test)} test windows",
+        end=" ",
+    )
     print(f"({int((~study.new).sum())} of them also in training or development)", *machine(), sep="\n")
     for n in sizes:
         study.run(n)
@@ -398,11 +540,17 @@ def main():
     single = {n: study.results.find(model=study.best_single(n)[0], n=n)["auc"] for n in sizes}
     plot(
         args.out / "auc.png",
-        lambda axes: draw_auc([row for row in study.results.rows.values() if row["n"] in sizes], single, axes),
+        lambda axes: draw_auc(
+            [row for row in study.results.rows.values() if row["n"] in sizes], single, axes
+        ),
         width=7.0,
     )
     plot(args.out / "weights.png", lambda axes: draw_weights(table, axes), width=8.0)
-    draw_positions(study, args.out / "positions.png", study.model_path(min(args.p, key=lambda p: abs(p - 4 / 3)), sizes[-1]))
+    draw_positions(
+        study,
+        args.out / "positions.png",
+        study.model_path(min(args.p, key=lambda p: abs(p - 4 / 3)), sizes[-1]),
+    )
 
 
 if __name__ == "__main__":

@@ -22,8 +22,8 @@ GZIP_MARK = b"\x1f\x8b"
 def read_fasta(path: Any) -> tuple[list[str], list[str]]:
     """Names and sequences of a FASTA file, which may be compressed by gzip (whatever its name).
 
-    A record is a line `>name description` and the lines of letters up to the next one. The name is the whole line after `>`;
-    sequences are what the lines hold, put together, in the case they are written in.
+    A record is a line `>name description` and the lines of letters up to the next one. The name is the whole
+    line after `>`; sequences are what the lines hold, put together, in the case they are written in.
 
     Parameters
     ----------
@@ -35,8 +35,8 @@ def read_fasta(path: Any) -> tuple[list[str], list[str]]:
 
     Raises
     ------
-    ValueError : with the line, when the file does not start with `>`, a record has no name or no letters, or a line of a sequence
-    holds something else than letters, `*`, `-` and `.`.
+    ValueError : with the line, when the file does not start with `>`, a record has no name or no letters, or
+    a line of a sequence holds something else than letters, `*`, `-` and `.`.
 
     Examples
     --------
@@ -57,11 +57,15 @@ def read_fasta(path: Any) -> tuple[list[str], list[str]]:
             if parts and not parts[-1]:
                 raise ValueError(f"{path}, line {number}: the record {names[-1]!r} before it has no sequence")
             if not line[1:].strip():
-                raise ValueError(f"{path}, line {number}: a record without a name; '>' is followed by the name")
+                raise ValueError(
+                    f"{path}, line {number}: a record without a name; '>' is followed by the name"
+                )
             names.append(line[1:].strip())
             parts.append([])
         elif not names:
-            raise ValueError(f"{path}, line {number}: a FASTA file starts with '>name', not with {line[:40]!r}")
+            raise ValueError(
+                f"{path}, line {number}: a FASTA file starts with '>name', not with {line[:40]!r}"
+            )
         else:
             if not line.translate(_ALLOWED).isalpha() or not line.isascii():
                 raise ValueError(f"{path}, line {number}: {line[:40]!r} is not a line of letters")
@@ -101,7 +105,8 @@ def make_motif_sequences(
     alphabet: str = "ACGT",
     random_state: Any = None,
 ) -> tuple[list[str], np.ndarray]:
-    """Random sequences, half of which (label 1) have motifs planted near fixed places; the others have label -1.
+    """Random sequences, half of which (label 1) have motifs planted near fixed places; the others have label
+    -1.
 
     Parameters
     ----------
@@ -119,7 +124,8 @@ def make_motif_sequences(
 
     Examples
     --------
-    >>> sequences, labels = make_motif_sequences(4, length=12, motifs=["GATTACA"], noise=0.0, jitter=0, random_state=0)
+    >>> sequences, labels = make_motif_sequences(4, length=12, motifs=["GATTACA"], noise=0.0, jitter=0,
+    ...     random_state=0)
     >>> [sequence[2:9] for sequence, label in zip(sequences, labels) if label == 1]
     ['GATTACA', 'GATTACA']
     """
@@ -129,7 +135,11 @@ def make_motif_sequences(
     for name, value in (("noise", noise), ("flip", flip)):
         if not (isinstance(value, Real) and 0 <= value <= 1):
             raise ValueError(f"{name} must be a probability in [0, 1], got {value!r}")
-    if isinstance(motifs, str) or not len(motifs) or not all(isinstance(motif, str) and motif and motif.isascii() for motif in motifs):
+    if (
+        isinstance(motifs, str)
+        or not len(motifs)
+        or not all(isinstance(motif, str) and motif and motif.isascii() for motif in motifs)
+    ):
         raise ValueError(f"motifs must be a list of strings, got {motifs!r}")
     if not isinstance(alphabet, str) or not alphabet or not alphabet.isascii():
         raise ValueError(f"alphabet must be a string of letters, got {alphabet!r}")
@@ -137,7 +147,10 @@ def make_motif_sequences(
     edges = np.linspace(0, length, len(motifs) + 1).astype(int)
     for motif, first, last in zip(motifs, edges[:-1], edges[1:], strict=True):
         if len(motif) + 2 * jitter > last - first:
-            raise ValueError(f"length={length} is too short for {len(motifs)} motifs such as {motif!r} with jitter={jitter}")
+            raise ValueError(
+                f"length={length} is too short for {len(motifs)} motifs such as {motif!r} with "
+                f"jitter={jitter}"
+            )
     rng = np.random.default_rng(random_state)
     letters = np.frombuffer(alphabet.encode("ascii"), np.uint8)
     rows = rng.choice(letters, (n, length))

@@ -1,7 +1,9 @@
-"""Looking at a set of kernels before or after a fit: alignment, redundancy, spectra, and what bounds say about the norm p.
+"""Looking at a set of kernels before or after a fit: alignment, redundancy, spectra, and what bounds say
+about the norm p.
 
-All but `tail_sums` works on matrices of at most `max_rows` examples, so it costs seconds whatever the size of the data. Functions take a
-list of kernels with examples `X`, ready-made matrices `(n, n, M)`, or a fitted model (whose support vectors stand in when X is not given).
+All but `tail_sums` works on matrices of at most `max_rows` examples, so it costs seconds whatever the size of
+the data. Functions take a list of kernels with examples `X`, ready-made matrices `(n, n, M)`, or a fitted
+model (whose support vectors stand in when X is not given).
 """
 
 from __future__ import annotations
@@ -51,23 +53,25 @@ def alignment(
 
         A(K, L) = <HKH, HLH> / (||HKH|| ||HLH||),    H = I - 11'/n (or I),   Frobenius inner product
 
-    1 means the same kernel up to scale and shift in feature space, 0 nothing in common. Labels enter as the kernel
-    [y_i = y_j] (for two classes its alignment is that of yy'), numbers as yy'. A constant kernel has alignment 0 with all others.
-    Without centring (H = I), kernels with non-negative values look alike because of their means alone.
+    1 means the same kernel up to scale and shift in feature space, 0 nothing in common. Labels enter as the
+    kernel [y_i = y_j] (for two classes its alignment is that of yy'), numbers as yy'. A constant kernel has
+    alignment 0 with all others. Without centring (H = I), kernels with non-negative values look alike because
+    of their means alone.
 
     Parameters
     ----------
     kernels : list of M kernels, "precomputed", a stack (n, n, M), or a fitted model.
-    X : examples in any container; (n, n, M) or the path of a kernel store with "precomputed" kernels. May be left out for a stack, and
+    X : examples in any container; (n, n, M) or the path of a kernel store with "precomputed" kernels. May be
+    left out for a stack, and
         for a fitted model with features, where the support vectors are used.
     y : (n,) labels or numbers, or None.
     centred : bool
         Whether matrices are centred first. If not, two classes enter as -1 and +1.
     only : positions of the kernels to look at, or None for all.
     max_rows : int
-        From larger data this many rows are used: evenly spaced ones, or random ones when `random_state` is given. With more than
-        about 130 kernels fewer rows are used, so that all matrices fit half a gigabyte. Kernels so narrow that their matrices are
-        nearly diagonal look more alike the fewer rows are used.
+        From larger data this many rows are used: evenly spaced ones, or random ones when `random_state` is
+        given. With more than about 130 kernels fewer rows are used, so that all matrices fit half a gigabyte.
+        Kernels so narrow that their matrices are nearly diagonal look more alike the fewer rows are used.
     random_state : int or None
 
     Returns
@@ -86,7 +90,8 @@ def alignment(
     References
     ----------
     Cortes, Mohri, Rostamizadeh: Algorithms for learning kernels based on centered alignment. JMLR 13, 2012.
-    Cristianini, Shawe-Taylor, Elisseeff, Kandola: On kernel-target alignment. NIPS 14, 2001 (without centring).
+    Cristianini, Shawe-Taylor, Elisseeff, Kandola: On kernel-target alignment. NIPS 14, 2001 (without
+    centring).
     """
     vectors, chosen, n = matrix_vectors(kernels, X, max_rows, random_state, only, centred)
     if y is None:
@@ -138,13 +143,21 @@ class Redundancy:
 
 
 def redundancy(
-    kernels: Any, X: Any = None, *, only: Any = None, threshold: float = 0.99, max_rows: int = 1000, random_state: int | None = None
+    kernels: Any,
+    X: Any = None,
+    *,
+    only: Any = None,
+    threshold: float = 0.99,
+    max_rows: int = 1000,
+    random_state: int | None = None,
 ) -> Redundancy:
-    """How much a set of kernels repeats itself: effective number, nearly equal pairs, leave-one-out explained share.
+    """How much a set of kernels repeats itself: effective number, nearly equal pairs, leave-one-out explained
+    share.
 
     Parameters
     ----------
-    kernels, X, only, max_rows, random_state : as for `alignment` (larger data are sub-sampled to `max_rows` rows).
+    kernels, X, only, max_rows, random_state : as for `alignment` (larger data are sub-sampled to `max_rows`
+    rows).
     threshold : float in (0, 1]
         Pairs with at least this alignment are listed.
 
@@ -168,8 +181,13 @@ def redundancy(
     return redundancy_of_alignment(cosines(vectors), varies, threshold)
 
 
-def redundancy_of_alignment(matrix: np.ndarray, varies: np.ndarray | None = None, threshold: float = 0.99) -> Redundancy:
-    """`redundancy` from an alignment matrix (M, M). varies : (M,) False for constant kernels, which count as fully explained."""
+def redundancy_of_alignment(
+    matrix: np.ndarray, varies: np.ndarray | None = None, threshold: float = 0.99
+) -> Redundancy:
+    """`redundancy` from an alignment matrix (M, M).
+
+    varies : (M,) False for constant kernels, which count as fully explained.
+    """
     varies = np.ones(len(matrix), bool) if varies is None else varies
     inner = matrix[np.ix_(varies, varies)]
     eigenvalues = np.zeros(len(matrix))

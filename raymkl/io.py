@@ -1,25 +1,27 @@
 """Files: a fitted model as an Arrow IPC file, without pickle. Loading runs no code from the file.
 
-Layout (format version 1): one record batch with two columns, `name` (string) and `data` (binary), one row per array, each in the
-Arrow tensor or NumPy-header-free form described by the JSON text in the schema's metadata under `raymkl`:
+Layout (format version 1): one record batch with two columns, `name` (string) and `data` (binary), one row per
+array, each in the Arrow tensor or NumPy-header-free form described by the JSON text in the schema's metadata
+under `raymkl`:
 
     {"format": 1, "class": ..., "params": {...}, "attributes": {...}}
 
-Arrays stand there as {"array": name, "dtype": ..., "shape": [...]}, sparse matrices as {"csr": [data, indices, indptr], "shape": ...},
-kernels as {"kernel": class name, "params": {...}}, norms likewise as {"norm": ...}, splitters of `cv` as
-{"splitter": ...}, what folds have left (`FoldModels` with an `Expansion`, `Calibration`) as {"part": class name,
-"fields": {...}}. The parts of a model's `Expansion` stand among the
-attributes, under names of their own (`PARTS`); of the training rows only support vectors are in the file. Models with a
-`Custom` kernel hold a function, which is code, and are not saved.
+Arrays stand there as {"array": name, "dtype": ..., "shape": [...]}, sparse matrices as {"csr": [data,
+indices, indptr], "shape": ...}, kernels as {"kernel": class name, "params": {...}}, norms likewise as
+{"norm": ...}, splitters of `cv` as {"splitter": ...}, what folds have left (`FoldModels` with an `Expansion`,
+`Calibration`) as {"part": class name, "fields": {...}}. The parts of a model's `Expansion` stand among the
+attributes, under names of their own (`PARTS`); of the training rows only support vectors are in the file.
+Models with a `Custom` kernel hold a function, which is code, and are not saved.
 
-Format version 2 is the same with one more entry, "preparation": the columns, views, means and scales of a `TableModel` (fields of
-`table_model.Preparation`), around the model of the other entries. A file says the oldest version that can read it: models without a
-preparation are still version 1.
+Format version 2 is the same with one more entry, "preparation": the columns, views, means and scales of a
+`TableModel` (fields of `table_model.Preparation`), around the model of the other entries. A file says the
+oldest version that can read it: models without a preparation are still version 1.
 
-A file may come from anybody. It is opened as plain data (see `plain_arrow`), names in it choose among known classes alone, arrays take
-as many bytes as the file holds for them, entries are nested to a limited depth, and parts that do not fit together are refused. The
-metadata also hold `raymkl-digest`, a hash of the JSON text and the arrays: it finds damage, not malice. Old files have none, and to
-tell them from files whose digest was hit itself, metadata under any other name are refused.
+A file may come from anybody. It is opened as plain data (see `plain_arrow`), names in it choose among known
+classes alone, arrays take as many bytes as the file holds for them, entries are nested to a limited depth,
+and parts that do not fit together are refused. The metadata also hold `raymkl-digest`, a hash of the JSON
+text and the arrays: it finds damage, not malice. Old files have none, and to tell them from files whose
+digest was hit itself, metadata under any other name are refused.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ from .models.table_model import Preparation, TableModel
 FORMAT = 2
 PLAIN_FORMAT = 1
 ENTRIES = frozenset({"format", "raymkl", "class", "params", "attributes", "preparation"})
-# Fields of an `Expansion` by their names in a file; those that end with an underscore are attributes of the estimator as well.
+# Fields of an `Expansion` by their names in a file; those that end with an underscore are attributes of the
+# estimator as well.
 PARTS = {
     "kernels_": "kernels",
     "dual_coef_": "coefficients",
@@ -64,7 +67,8 @@ PARTS = {
 }
 # Parts that older files lack.
 LATER_PARTS = frozenset({"stack_depths", "entry_factors"})
-# Attributes that are written in another way, or that a file does not hold: which rows of which matrix in memory were those of training.
+# Attributes that are written in another way, or that a file does not hold: which rows of which matrix in
+# memory were those of training.
 ELSEWHERE = ("expansion_", "_training_columns")
 # Attributes that had another name when a file was written.
 RENAMED = {"_engine_used": "engine_used_"}
@@ -93,7 +97,9 @@ KERNELS = {
 
 # What models hold besides arrays, kernels and norms.
 HELD = {cls.__name__: cls for cls in (Expansion, Calibration, FoldModels)}
-NORMS = {cls.__name__: cls for cls in (norms.LpNorm, norms.GroupedNorm, norms.QuadraticNorm, norms.ElasticNetNorm)}
+NORMS = {
+    cls.__name__: cls for cls in (norms.LpNorm, norms.GroupedNorm, norms.QuadraticNorm, norms.ElasticNetNorm)
+}
 
 
 def _models() -> dict:
@@ -136,26 +142,52 @@ class _Writer(Packer):
     def entry(self, value: Any) -> Any:
         if isinstance(value, base.Kernel):
             if type(value).__name__ not in KERNELS:
-                raise TypeError(f"a model with the kernel {value!r} cannot be saved: it holds a function of yours; use pickle or joblib")
-            return {"kernel": type(value).__name__, "params": {k: self(v) for k, v in value.get_params(deep=False).items()}}
+                raise TypeError(
+                    f"a model with the kernel {value!r} cannot be saved: it holds a function of yours; use "
+                    "pickle or joblib"
+                )
+            return {
+                "kernel": type(value).__name__,
+                "params": {k: self(v) for k, v in value.get_params(deep=False).items()},
+            }
         if isinstance(value, norms.Norm):
             if NORMS.get(type(value).__name__) is not type(value) or not is_dataclass(value):
-                raise TypeError(f"a model with the norm {value!r} cannot be saved: it is none of raymkl.norms; use pickle or joblib")
-            return {"norm": type(value).__name__, "params": {field.name: self(getattr(value, field.name)) for field in fields(value)}}
+                raise TypeError(
+                    f"a model with the norm {value!r} cannot be saved: it is none of raymkl.norms; use "
+                    "pickle or joblib"
+                )
+            return {
+                "norm": type(value).__name__,
+                "params": {field.name: self(getattr(value, field.name)) for field in fields(value)},
+            }
         if HELD.get(type(value).__name__) is type(value):
-            return {"part": type(value).__name__, "fields": {field.name: self(getattr(value, field.name)) for field in fields(value)}}
+            return {
+                "part": type(value).__name__,
+                "fields": {field.name: self(getattr(value, field.name)) for field in fields(value)},
+            }
         if SPLITTERS.get(type(value).__name__) is type(value):
-            return {"splitter": type(value).__name__, "params": {name: self(v) for name, v in settings_of(value).items()}}
+            return {
+                "splitter": type(value).__name__,
+                "params": {name: self(v) for name, v in settings_of(value).items()},
+            }
         if isinstance(value, TailSum):
             return {"tail_sum": value.zeta}
         if isinstance(value, RayParams):
-            # Defaults are left out, so that older versions read what they know. A runtime_env is code in disguise, and stays here.
-            told = {field.name: getattr(value, field.name) for field in fields(value) if field.name != "runtime_env"}
+            # Defaults are left out, so that older versions read what they know. A runtime_env is code in
+            # disguise, and stays here.
+            told = {
+                field.name: getattr(value, field.name)
+                for field in fields(value)
+                if field.name != "runtime_env"
+            }
             plain = RayParams()
             return {"ray_params": {k: self(v) for k, v in told.items() if v != getattr(plain, k)}}
         if sp.issparse(value):
             value = value.tocsr()
-            return {"csr": [self(value.data), self(value.indices), self(value.indptr)], "shape": list(value.shape)}
+            return {
+                "csr": [self(value.data), self(value.indices), self(value.indptr)],
+                "shape": list(value.shape),
+            }
         if isinstance(value, np.ndarray) and value.dtype.kind == "O":
             return {"objects": [self(v) for v in value.ravel().tolist()], "shape": list(value.shape)}
         if isinstance(value, tuple):
@@ -193,7 +225,10 @@ class _Reader(Unpacker):
             return TailSum(entry["tail_sum"])
         if "ray_params" in entry:
             if "runtime_env" in entry["ray_params"]:
-                raise ValueError("a model file does not say what is installed or run on nodes, and this one has a runtime_env")
+                raise ValueError(
+                    "a model file does not say what is installed or run on nodes, and this one has a "
+                    "runtime_env"
+                )
             return RayParams(**{k: self(v) for k, v in entry["ray_params"].items()})
         if "tuple" in entry:
             return tuple(self(v) for v in entry["tuple"])
@@ -209,7 +244,9 @@ class _Reader(Unpacker):
 
 
 # What scikit-learn leaves in an estimator that has callbacks, or is being fitted with them.
-NOT_OF_THE_MODEL = frozenset({"_skl_callbacks", "_skl_callbacks_to_teardown", "_callback_fit_ctx", "_parent_callback_ctx"})
+NOT_OF_THE_MODEL = frozenset(
+    {"_skl_callbacks", "_skl_callbacks_to_teardown", "_callback_fit_ctx", "_parent_callback_ctx"}
+)
 
 
 def save(model: Any, path: Any) -> None:
@@ -227,7 +264,9 @@ def table_of(model: Any) -> pa.Table:
     no_values = {*model.get_params(deep=False), *NOT_OF_THE_MODEL, *ELSEWHERE}
     values = {name: value for name, value in vars(model).items() if name not in no_values}
     if hasattr(model, "expansion_"):
-        values.update({name: getattr(model.expansion_, part) for name, part in PARTS.items() if name not in values})
+        values.update(
+            {name: getattr(model.expansion_, part) for name, part in PARTS.items() if name not in values}
+        )
         if values["_entry_factors"] is None:
             del values["_entry_factors"]  # as before there were such models
     attributes = {name: write(value) for name, value in values.items()}
@@ -235,12 +274,24 @@ def table_of(model: Any) -> pa.Table:
     if "cv" in params:
         params["cv"] = storable(params["cv"], getattr(model, "folds_", None))
     params = {name: write(value) for name, value in params.items()}
-    head = {"format": PLAIN_FORMAT, "raymkl": __version__, "class": type(model).__name__, "params": params, "attributes": attributes}
+    head = {
+        "format": PLAIN_FORMAT,
+        "raymkl": __version__,
+        "class": type(model).__name__,
+        "params": params,
+        "attributes": attributes,
+    }
     if preparation is not None:
-        head.update(format=FORMAT, preparation={name: write(value) for name, value in vars(preparation).items()})
-    table = pa.table({"name": pa.array(write.names, pa.string()), "data": pa.array(write.data, pa.large_binary())})
+        head.update(
+            format=FORMAT, preparation={name: write(value) for name, value in vars(preparation).items()}
+        )
+    table = pa.table(
+        {"name": pa.array(write.names, pa.string()), "data": pa.array(write.data, pa.large_binary())}
+    )
     text = json.dumps(head).encode()
-    return table.replace_schema_metadata({"raymkl": text, "raymkl-digest": _digest(text, write.names, write.data)})
+    return table.replace_schema_metadata(
+        {"raymkl": text, "raymkl-digest": _digest(text, write.names, write.data)}
+    )
 
 
 def load(path: Any) -> Any:
@@ -280,7 +331,9 @@ def load(path: Any) -> Any:
     except DAMAGE as error:
         raise ValueError(f"{path} is not a raymkl model file: {str(error)[:300]}") from None
     if head["format"] > FORMAT:
-        raise ValueError(f"{path} has format {head['format']}, this version of raymkl reads up to {FORMAT}; update raymkl")
+        raise ValueError(
+            f"{path} has format {head['format']}, this version of raymkl reads up to {FORMAT}; update raymkl"
+        )
     if head["class"] not in _models():
         raise ValueError(f"{path} holds a {head['class'][:60]}, which this version of raymkl does not know")
     try:
@@ -306,7 +359,9 @@ def _parts(data: pa.Buffer) -> tuple[dict, dict[str, pa.Buffer]]:
     if len(set(names)) < len(names):
         raise ValueError("two arrays have the same name")
     if b"raymkl-digest" in metadata and metadata[b"raymkl-digest"] != _digest(text, names, arrays):
-        raise ValueError("its content is not what was written (the hash differs), so it was damaged or changed")
+        raise ValueError(
+            "its content is not what was written (the hash differs), so it was damaged or changed"
+        )
     head = json.loads(text)
     if not isinstance(head, dict) or type(head["format"]) is not int or not isinstance(head["class"], str):
         raise ValueError("its description is not that of a model")
@@ -314,7 +369,11 @@ def _parts(data: pa.Buffer) -> tuple[dict, dict[str, pa.Buffer]]:
 
 
 def _digest(text: bytes, names: list[str], arrays: list) -> bytes:
-    parts = [part for name, data in zip(names, arrays, strict=True) for part in (f"{name} {len(memoryview(data))} ", data)]
+    parts = [
+        part
+        for name, data in zip(names, arrays, strict=True)
+        for part in (f"{name} {len(memoryview(data))} ", data)
+    ]
     return digest(text, *parts, size=16).encode()
 
 
@@ -326,7 +385,11 @@ def _restored(head: dict, read: _Reader) -> Any:
     model = _models()[head["class"]](**{name: read(value) for name, value in head["params"].items()})
     parts = {}
     for name, value in head["attributes"].items():
-        if not name.isidentifier() or hasattr(type(model), name) or not (name.startswith("_") or name.endswith("_")):
+        if (
+            not name.isidentifier()
+            or hasattr(type(model), name)
+            or not (name.startswith("_") or name.endswith("_"))
+        ):
             raise ValueError(f"{name[:60]!r} is not an attribute of a fitted model")
         found = read(value)
         if name in PARTS and not mixture:
@@ -339,7 +402,9 @@ def _restored(head: dict, read: _Reader) -> Any:
         check_restored(model)
         return model
     model.expansion_ = _expansion(parts)
-    if model.expansion_.entry_factors is not None:  # coefficients that kernels share are no dual variables then
+    if (
+        model.expansion_.entry_factors is not None
+    ):  # coefficients that kernels share are no dual variables then
         vars(model).pop("dual_coef_", None)
     _check_fitted(model)
     if "preparation" not in head:
@@ -350,11 +415,17 @@ def _restored(head: dict, read: _Reader) -> Any:
 
 
 def _expansion(parts: dict) -> Expansion:
-    """The expansion of fields as a file has them, all of which must be there and have shapes that fit together; else ValueError."""
+    """The expansion of fields as a file has them, all of which must be there and have shapes that fit
+    together; else ValueError.
+    """
     missing = [name for name, part in PARTS.items() if part not in parts and part not in LATER_PARTS]
     if missing:
         raise ValueError(f"the model has no {', '.join(missing)}")
-    for name, dimensions, kinds in (("support_", 1, "iu"), ("dual_coef_", 2, "f"), ("_effective_weights", 2, "f")):
+    for name, dimensions, kinds in (
+        ("support_", 1, "iu"),
+        ("dual_coef_", 2, "f"),
+        ("_effective_weights", 2, "f"),
+    ):
         _check_array(name, parts[PARTS[name]], dimensions, kinds)
     if parts["gate_of_entry"] is None:  # written so when no entry had a gate
         parts["gate_of_entry"] = [NO_GATE] * parts["weights"].shape[1]
@@ -365,17 +436,23 @@ def _expansion(parts: dict) -> Expansion:
     fits = {
         "support_": e.support.shape == (support,),
         "rows of support_": support == 0 or (e.support.min() >= 0 and e.support.max() < e.n_train),
-        "kernels_": isinstance(e.kernels, list) and len(e.kernels) > 0 and all(isinstance(kernel, base.Kernel) for kernel in e.kernels),
+        "kernels_": isinstance(e.kernels, list)
+        and len(e.kernels) > 0
+        and all(isinstance(kernel, base.Kernel) for kernel in e.kernels),
         "_effective_weights": e.weights.shape == (heads, len(e.gate_of_entry)),
         "_gate_of_entry": all(type(g) is int and NO_GATE <= g < gates for g in e.gate_of_entry),
         "_support_gates": e.support_gates is None or np.shape(e.support_gates) == (support, gates),
         "_support_rows": all(rows.shape[0] == support for rows in e.support_rows.values()),
         "_entry_factors": e.entry_factors is None or np.shape(e.entry_factors) == (*e.weights.shape, support),
-        "_stack_depths": all(type(depth) is int for depth in e.stack_depths.values()) and matrices <= e.stack_depths.keys(),
+        "_stack_depths": all(type(depth) is int for depth in e.stack_depths.values())
+        and matrices <= e.stack_depths.keys(),
     }
     wrong = [name for name, fine in fits.items() if not fine]
     if wrong or e.weights.shape[1] % len(e.kernels):
-        raise ValueError(f"the parts of the model do not fit together: {', '.join(wrong) or 'kernels_ and _effective_weights'}")
+        raise ValueError(
+            "the parts of the model do not fit together: "
+            f"{', '.join(wrong) or 'kernels_ and _effective_weights'}"
+        )
     return e
 
 
@@ -416,7 +493,11 @@ def _check_preparation(preparation: Preparation) -> None:
             raise ValueError("the preparation has a column whose width is not a number")
     for parts in (preparation.mean, preparation.scale):
         for name, values in parts.items():
-            if not isinstance(values, np.ndarray) or values.dtype.kind != "f" or values.shape != (preparation.widths[name],):
+            if (
+                not isinstance(values, np.ndarray)
+                or values.dtype.kind != "f"
+                or values.shape != (preparation.widths[name],)
+            ):
                 raise ValueError(f"the preparation of the column {str(name)[:60]!r} does not have its width")
     if not isinstance(preparation.target, str | None):
         raise ValueError("the preparation has a target that is not a name")

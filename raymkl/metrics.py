@@ -1,12 +1,14 @@
 """Scores over decision values, averaged over the classes.
 
-    macro_auc                  mean over classes c of the area under the ROC curve of f_c against "is of class c"
+    macro_auc                  mean over classes c of the area under the ROC curve of f_c against "is of class
+                               c"
     macro_average_precision    the same with the average precision
-    matthews                   Matthews correlation of labels: over all classes at once, or the mean over classes
+    matthews                   Matthews correlation of labels: over all classes at once, or the mean over
+                               classes
 
-Multi-class AUC in scikit-learn asks for probabilities; ranking by the decision value of a class needs none. The names in
-`SCORERS` work as `scoring` of `raymkl.search.MKLSearchCV` and `raymkl.search.tune`; `scorer("macro_auc")` is a scorer for
-everything else in scikit-learn that takes one.
+Multi-class AUC in scikit-learn asks for probabilities; ranking by the decision value of a class needs none.
+The names in `SCORERS` work as `scoring` of `raymkl.search.MKLSearchCV` and `raymkl.search.tune`;
+`scorer("macro_auc")` is a scorer for everything else in scikit-learn that takes one.
 """
 
 from __future__ import annotations
@@ -102,13 +104,23 @@ def matthews(y: Any, predicted: Any, *, average: str | None = None, sample_weigh
     """
     y, predicted = np.asarray(y), np.asarray(predicted)
     if y.shape != predicted.shape or y.ndim != 1:
-        raise ValueError(f"y and predicted must be two arrays of the same length, got shapes {y.shape} and {predicted.shape}")
+        raise ValueError(
+            f"y and predicted must be two arrays of the same length, got shapes {y.shape} and "
+            f"{predicted.shape}"
+        )
     if average is None:
         return float(matthews_corrcoef(y, predicted, sample_weight=sample_weight))
     if average != "macro":
         raise ValueError(f'average must be None or "macro", got {average!r}')
     classes = np.unique(np.concatenate([y, predicted]))
-    return float(np.mean([matthews_corrcoef(y == label, predicted == label, sample_weight=sample_weight) for label in classes]))
+    return float(
+        np.mean(
+            [
+                matthews_corrcoef(y == label, predicted == label, sample_weight=sample_weight)
+                for label in classes
+            ]
+        )
+    )
 
 
 def _macro(score: Callable, y: Any, values: Any, classes: Any, sample_weight: Any) -> float:
@@ -118,19 +130,30 @@ def _macro(score: Callable, y: Any, values: Any, classes: Any, sample_weight: An
     if values.ndim == 1 or (values.ndim == 2 and values.shape[1] == 1 and len(classes) == 2):
         values = np.stack([-values.ravel(), values.ravel()], axis=1)
     if y.ndim != 1 or values.ndim != 2 or len(values) != len(y):
-        raise ValueError(f"values must have one row for each of the {len(y)} labels of y, got shape {values.shape}")
+        raise ValueError(
+            f"values must have one row for each of the {len(y)} labels of y, got shape {values.shape}"
+        )
     if values.shape[1] != len(classes):
-        raise ValueError(f"values has {values.shape[1]} columns for {len(classes)} classes; give one column per class (see classes)")
+        raise ValueError(
+            f"values has {values.shape[1]} columns for {len(classes)} classes; give one column per class "
+            "(see classes)"
+        )
     unknown = np.setdiff1d(y, classes)
     if len(unknown):
-        raise ValueError(f"y has the label {unknown[0]!r}, which is not among the classes {classes.tolist()!r}")
+        raise ValueError(
+            f"y has the label {unknown[0]!r}, which is not among the classes {classes.tolist()!r}"
+        )
     scores = []
     for column, label in enumerate(classes):
         own = y == label
         if own.any() and not own.all():
             scores.append(score(own, values[:, column], sample_weight=sample_weight))
     if not scores:
-        raise ValueError(f"y has examples of one class only ({y[0]!r}); a ranking of classes needs two" if len(y) else "y is empty")
+        raise ValueError(
+            f"y has examples of one class only ({y[0]!r}); a ranking of classes needs two"
+            if len(y)
+            else "y is empty"
+        )
     return float(np.mean(scores))
 
 
@@ -141,7 +164,9 @@ class _FromDecisionValues:
         self.score = score
 
     def __call__(self, estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
-        return self.score(y, estimator.decision_function(X), classes=estimator.classes_, sample_weight=sample_weight)
+        return self.score(
+            y, estimator.decision_function(X), classes=estimator.classes_, sample_weight=sample_weight
+        )
 
     def __repr__(self) -> str:
         return f"scorer({self.score.__name__!r})"

@@ -4,12 +4,13 @@
 
 | norm | N(l) | what for |
 |---|---|---|
-| `LpNorm(p)` | ||l||_p^2 | the parameter `p`: 1 selects few kernels, 2 is the plain sum, larger is more uniform |
-| `GroupedNorm(p, groups, outer=)` | block norm p within groups, `outer` between them | kernels that belong together, e.g. of a view |
+| `LpNorm(p)` | ||l||_p^2 | the parameter `p`: 1 selects few kernels, 2 is the plain sum |
+| `GroupedNorm(p, groups, outer=)` | p within groups, `outer` between them | kernels of a view |
 | `QuadraticNorm(E)` | min_{t >= l} t' E^-1 t | kernels that are alike, or neighbours in a graph |
-| `ElasticNetNorm(p, mix)` | mix ||l||_p^2 + (1 - mix) ||l||_2^2 | few kernels, but of similar ones all or none |
+| `ElasticNetNorm(p, mix)` | mix ||l||_p^2 + (1 - mix) ||l||_2^2 | few kernels, of similar ones all or none |
 
-`weight_norm` and `block_norm` convert between the block norm p and the norm q of the weights that other tools state.
+`weight_norm` and `block_norm` convert between the block norm p and the norm q of the weights that other tools
+state.
 
 Examples
 --------

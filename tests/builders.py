@@ -1,4 +1,7 @@
-"""Problems, heads and shards that are ready, as small as tests want them. Modules that need other defaults bind them to these."""
+"""Problems, heads and shards that are ready, as small as tests want them.
+
+Modules that need other defaults bind them to these.
+"""
 
 import numpy as np
 
@@ -13,17 +16,30 @@ from raymkl.optim.norms import LpNorm
 MIXED_BANK = [*rbf([0.05, 0.5]), Linear(), Polynomial(degree=2, coef0=1.0), Laplacian(gamma=0.2)]
 
 
-def problem_of(bank, n, dtype=np.float64, light=False, gate_of_entry=None, gates=None, join=False, exact=None, **more):
-    """Dense rows in one view. light : keep no statistics of distances and inner products. exact : None for "in float64"."""
+def problem_of(
+    bank, n, dtype=np.float64, light=False, gate_of_entry=None, gates=None, join=False, exact=None, **more
+):
+    """Dense rows in one view.
+
+    light : keep no statistics of distances and inner products. exact : None for "in float64".
+    """
     exact = dtype == np.float64 if exact is None else exact
-    problem = Problem([None], group(bank, gate_of_entry, join=join), n, len(bank), gates, dtype, exact=exact, **more)
-    problem.light = frozenset(f.statistic for f in problem.families if light and isinstance(f.statistic, SquaredDistance | InnerProduct))
+    problem = Problem(
+        [None], group(bank, gate_of_entry, join=join), n, len(bank), gates, dtype, exact=exact, **more
+    )
+    problem.light = frozenset(
+        f.statistic
+        for f in problem.families
+        if light and isinstance(f.statistic, SquaredDistance | InnerProduct)
+    )
     return problem
 
 
 def head_of(y, C=1.0, p=4 / 3, loss=None, **more):
     """A head over targets y. C : one number, or one per row."""
-    return Head(np.asarray(y, float), np.broadcast_to(C, (len(y),)).astype(float), loss or Hinge(), LpNorm(p), **more)
+    return Head(
+        np.asarray(y, float), np.broadcast_to(C, (len(y),)).astype(float), loss or Hinge(), LpNorm(p), **more
+    )
 
 
 def gated(K, gate_of_entry, gates):
@@ -38,9 +54,14 @@ def gated(K, gate_of_entry, gates):
 def made_ready(shard, heads, capacity=60):
     """Make a shard ready for rounds; returns the (E, R) coefficients of the entries over its functions."""
     largest = shard.prepare({})
-    bounds = [statistic.bound(size * 1.5) for statistic, size in zip(shard.pairs.statistics, largest, strict=True)]
+    bounds = [
+        statistic.bound(size * 1.5) for statistic, size in zip(shard.pairs.statistics, largest, strict=True)
+    ]
     families = shard.problem.families
-    bases = [family.basis(bounds[shard.pairs.of_family[f]], shard.problem.exact) for f, family in enumerate(families)]
+    bases = [
+        family.basis(bounds[shard.pairs.of_family[f]], shard.problem.exact)
+        for f, family in enumerate(families)
+    ]
     shard.take_bases(bases, capacity)
     shard.add_heads(dict(enumerate(heads)))
     spread = np.zeros((shard.problem.n_entries, sum(basis.rank for basis in bases)))

@@ -1,4 +1,5 @@
-"""Shared by all tests: in which process a test runs, one small Ray cluster per session, and who is marked how.
+"""Shared by all tests: in which process a test runs, one small Ray cluster per session, and who is marked
+how.
 
     pytest                               all, in two processes
     pytest tests/test_io.py              one file, or one test, in this process
@@ -7,11 +8,13 @@
     pytest -m "not cluster"              all that needs one node at most
     pytest --hypothesis-profile=explore  properties with examples that nobody has seen before
 
-Tests with a fixture that starts Ray are marked `ray`; those that start it in a process of their own say so with a mark. `cluster` (several
-nodes, or a cluster started as users start one) goes with `ray`. `slow` is said where it is measured: several seconds, alone or together.
+Tests with a fixture that starts Ray are marked `ray`; those that start it in a process of their own say so
+with a mark. `cluster` (several nodes, or a cluster started as users start one) goes with `ray`. `slow` is
+said where it is measured: several seconds, alone or together.
 
-Two processes: one begins with all that waits for Ray, the other with what computes. Both have a temporary directory of Ray, a
-cache of compiled loops and a BLAS thread of their own, so that neither finds, overwrites or slows down what the other one has.
+Two processes: one begins with all that waits for Ray, the other with what computes. Both have a temporary
+directory of Ray, a cache of compiled loops and a BLAS thread of their own, so that neither finds, overwrites
+or slows down what the other one has.
 """
 
 import os
@@ -29,9 +32,12 @@ from hypothesis import HealthCheck, settings
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The first example of a property may have to compile a loop, and the machine may be busy, which is no reason to call it slow. Examples are
-# the same in every run until the test changes: who changes something else is not stopped by an example that nobody had met.
-settings.register_profile("raymkl", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+# The first example of a property may have to compile a loop, and the machine may be busy, which is no reason
+# to call it slow. Examples are the same in every run until the test changes: who changes something else is
+# not stopped by an example that nobody had met.
+settings.register_profile(
+    "raymkl", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.register_profile("explore", settings.get_profile("raymkl"), derandomize=False)
 settings.load_profile("raymkl")
 
@@ -40,7 +46,8 @@ RAY_DIRECTORY = pytest.StashKey()
 # Fixtures that start Ray, and those of them that start more than a node in this process.
 RAY_FIXTURES = {"ray_cluster", "ray_session", "job_server"}
 CLUSTER_FIXTURES = {"job_server"}
-# Files that take longest begin first, so that both processes end at about the same time; all others follow in the order of their names.
+# Files that take longest begin first, so that both processes end at about the same time; all others follow in
+# the order of their names.
 LONGEST = (
     "tests/models/test_common_checks.py",
     "tests/engine/programs/test_clustered.py",
@@ -51,7 +58,7 @@ LONGEST = (
 )
 
 
-# -- processes --------------------------------------------------------------------------------------------------------
+# -- processes -------------------------------------------------------------------------------------
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -64,14 +71,21 @@ def pytest_xdist_auto_num_workers(config):
 
 
 def pytest_configure(config):
-    """What a process has for itself. Before any test is loaded, and so before Ray, BLAS and the compiler look at it."""
+    """What a process has for itself.
+
+    Before any test is loaded, and so before Ray, BLAS and the compiler look at it.
+    """
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if worker is None and getattr(config.option, "numprocesses", None):
         return  # this one only hands out tests
-    folder = tempfile.mkdtemp(prefix="rk", dir=os.environ.get("RAY_TMPDIR", "/tmp"))  # short: Ray puts sockets there
+    folder = tempfile.mkdtemp(
+        prefix="rk", dir=os.environ.get("RAY_TMPDIR", "/tmp")
+    )  # short: Ray puts sockets there
     os.environ["RAY_TMPDIR"] = config.stash[RAY_DIRECTORY] = folder
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_worker_niceness", "0")  # by itself Ray lets its processes wait for all others, and tests wait for them
+    os.environ.setdefault(
+        "RAY_worker_niceness", "0"
+    )  # by itself Ray lets its processes wait for all others, and tests wait for them
     if worker is not None:
         os.environ["NUMBA_CACHE_DIR"] = str(config.rootpath / ".pytest_cache" / f"loops-{worker}")
         for library in ("OMP", "OPENBLAS", "MKL"):
@@ -98,7 +112,9 @@ def pytest_collection_modifyitems(items):
 
 
 def number_cases_without_a_name(items):
-    """Addresses and bytes (which may hold a time) are others in every process, and processes must agree on what tests are called."""
+    """Addresses and bytes (which may hold a time) are others in every process, and processes must agree on
+    what tests are called.
+    """
     for number, item in enumerate(items):
         test, bracket, case = item.nodeid.partition("[")
         if bracket and re.search(r"\\x|0x[0-9a-f]{6}", case):
@@ -106,15 +122,22 @@ def number_cases_without_a_name(items):
 
 
 def place_of(item):
-    """Ray comes first, since it takes longest; tests that count its processes come before those that leave some standing."""
+    """Ray comes first, since it takes longest; tests that count its processes come before those that leave
+    some standing.
+    """
     file = item.nodeid.split("::")[0]
-    ray, standing = item.get_closest_marker("ray") is not None, "ray_session" in getattr(item, "fixturenames", ())
+    ray, standing = (
+        item.get_closest_marker("ray") is not None,
+        "ray_session" in getattr(item, "fixturenames", ()),
+    )
     return not ray, standing, LONGEST.index(file) if file in LONGEST else len(LONGEST)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """What runs in one process, one after the other: all that is marked `ray`, and otherwise the tests of a file, which share fixtures."""
+    """What runs in one process, one after the other: all that is marked `ray`, and otherwise the tests of a
+    file, which share fixtures.
+    """
     from xdist.scheduler import LoadGroupScheduling
 
     class OfFiles(LoadGroupScheduling):
@@ -124,21 +147,25 @@ def pytest_xdist_make_scheduler(config, log):
     return OfFiles(config, log)
 
 
-# -- fixtures ---------------------------------------------------------------------------------------------------------
+# -- fixtures --------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="session")
 def ray_cluster():
     """Two CPUs on this machine; nothing is left when the session ends."""
     ray = pytest.importorskip("ray")
-    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=200 * 2**20)
+    ray.init(
+        "local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=200 * 2**20
+    )
     yield ray
     ray.shutdown()
 
 
 @pytest.fixture(scope="session")
 def ray_session(ray_cluster):
-    """Two shards that stand until the end, for tests of what is computed: such a fit takes no longer than one in this process."""
+    """Two shards that stand until the end, for tests of what is computed: such a fit takes no longer than one
+    in this process.
+    """
     from raymkl import RayParams, Session
 
     with Session("ray", RayParams(num_shards=2, cpus_per_shard=0.25, timeout_s=60.0)) as session:

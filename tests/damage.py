@@ -20,7 +20,10 @@ def damaged(data, rng):
 
 
 def written(table, path, **options):
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+    with (
+        pa.OSFile(str(path), "wb") as sink,
+        pa.ipc.new_file(sink, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer,
+    ):
         writer.write_table(table)
     return path
 

@@ -1,4 +1,6 @@
-"""Every loss straight from its definition: value, dual term and constraints, in numbers and for a conic solver."""
+"""Every loss straight from its definition: value, dual term and constraints, in numbers and for a conic
+solver.
+"""
 
 import numpy as np
 from scipy.special import xlogy
@@ -6,7 +8,11 @@ from scipy.special import xlogy
 EPSILON, DELTA, QUANTILE, NU = 0.15, 0.3, 0.7, 0.3
 MARGIN = ("hinge", "squared_hinge", "logistic", "squared")
 NUMBERS = ("epsilon_insensitive", "squared", "squared_epsilon_insensitive", "huber", "quantile")
-EVERY = [*(("classifier", name) for name in MARGIN), *(("regressor", name) for name in NUMBERS), ("one class", "one_class")]
+EVERY = [
+    *(("classifier", name) for name in MARGIN),
+    *(("regressor", name) for name in NUMBERS),
+    ("one class", "one_class"),
+]
 
 
 def loss_sum(name, f, y, c):
@@ -27,7 +33,9 @@ def loss_sum(name, f, y, c):
 
 
 def dual_terms(name, a, y, c):
-    """sum_i term_i(a_i), and by how much the constraints are broken at most; rows with c = 0 must have a = 0."""
+    """sum_i term_i(a_i), and by how much the constraints are broken at most; rows with c = 0 must have a =
+    0.
+    """
     assert not a[c == 0].any()
     a, y, c = a[c > 0], y[c > 0], c[c > 0]
     alpha, ridge = y * a, 0.5 * np.sum(a**2 / c)
@@ -51,7 +59,9 @@ def power(x, p):
 
 
 def true_values(name, model, K, y, c, p):
-    """Primal and dual value of a fitted model's point and the largest breach of its constraints, from kernel matrices (n, n, M)."""
+    """Primal and dual value of a fitted model's point and the largest breach of its constraints, from kernel
+    matrices (n, n, M).
+    """
     a = np.zeros(len(c))
     a[model.support_] = np.ravel(model.dual_coef_)
     theta, b = np.ravel(model.kernel_weights_), float(model.intercept_[0])

@@ -24,7 +24,9 @@ def expected_log_weights(sticks):
 def expected_log_density(x, mean, tau, nu, S):
     d = len(x)
     log_precision = sum(digamma((nu - j) / 2) for j in range(d)) + d * np.log(2) - np.log(np.linalg.det(S))
-    return 0.5 * (log_precision - d * np.log(2 * np.pi) - d / tau - nu * (x - mean) @ np.linalg.inv(S) @ (x - mean))
+    return 0.5 * (
+        log_precision - d * np.log(2 * np.pi) - d / tau - nu * (x - mean) @ np.linalg.inv(S) @ (x - mean)
+    )
 
 
 def student(x, mean, tau, nu, S):
@@ -60,8 +62,15 @@ def kl_of_component(mean, tau, nu, S, m0, tau0, nu0, S0):
     def log_norm(nu, S):
         return nu / 2 * np.log(np.linalg.det(S)) - nu * d / 2 * np.log(2) - log_multigamma(nu / 2, d)
 
-    wishart = log_norm(nu, S) - log_norm(nu0, S0) + (nu - nu0) / 2 * log_precision - nu / 2 * (d - np.trace(S0 @ inverse))
-    of_mean = 0.5 * (d * tau0 / tau - d + d * np.log(tau / tau0) + tau0 * nu * (mean - m0) @ inverse @ (mean - m0))
+    wishart = (
+        log_norm(nu, S)
+        - log_norm(nu0, S0)
+        + (nu - nu0) / 2 * log_precision
+        - nu / 2 * (d - np.trace(S0 @ inverse))
+    )
+    of_mean = 0.5 * (
+        d * tau0 / tau - d + d * np.log(tau / tau0) + tau0 * nu * (mean - m0) @ inverse @ (mean - m0)
+    )
     return wishart + of_mean
 
 
@@ -80,7 +89,9 @@ def loss(s, y):
 def row_logs(model, x, y=None, label_weight=0.0):
     """(K,) logs of responsibilities before they are normalised."""
     arrays = zip(model.means_, model.mean_precision_, model.degrees_of_freedom_, model.scatter_, strict=True)
-    logs = expected_log_weights(model.weight_concentration_) + [expected_log_density(x, *parts) for parts in arrays]
+    logs = expected_log_weights(model.weight_concentration_) + [
+        expected_log_density(x, *parts) for parts in arrays
+    ]
     if label_weight:
         logs = logs - label_weight * np.array([loss(scores(model, x, k), y) for k in range(len(logs))])
     return logs
@@ -95,7 +106,9 @@ def bound(model, X, y=None, row_weights=None):
         total += row_weights[n] * np.logaddexp.reduce(row_logs(model, x, None if y is None else y[n], beta))
     prior = [model.prior_[name] for name in ("mean", "mean_precision", "degrees_of_freedom", "scatter")]
     total -= kl_of_sticks(model.weight_concentration_, model.concentration)
-    for parts in zip(model.means_, model.mean_precision_, model.degrees_of_freedom_, model.scatter_, strict=True):
+    for parts in zip(
+        model.means_, model.mean_precision_, model.degrees_of_freedom_, model.scatter_, strict=True
+    ):
         total -= kl_of_component(*parts, *prior)
     return total - (beta / (2 * model.C) * np.sum(np.square(model.coef_)) if beta else 0.0)
 

@@ -1,4 +1,7 @@
-"""Processes that a test has started. Only these are looked up, counted or struck: the next Ray on the machine is somebody else's."""
+"""Processes that a test has started.
+
+Only these are looked up, counted or struck: the next Ray on the machine is somebody else's.
+"""
 
 import os
 import signal
@@ -11,7 +14,10 @@ PROC = Path("/proc")
 
 
 def wait_for(condition, seconds):
-    """Whether a condition comes true. seconds : what an idle machine may need; a busy one is given ten times as long."""
+    """Whether a condition comes true.
+
+    seconds : what an idle machine may need; a busy one is given ten times as long.
+    """
     deadline = time.monotonic() + 10 * seconds
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -19,9 +25,13 @@ def wait_for(condition, seconds):
 
 
 def _all():
-    """(process, parent, command line) of every process that can be read; where there is no /proc (macOS), `ps` is asked."""
+    """(process, parent, command line) of every process that can be read; where there is no /proc (macOS),
+    `ps` is asked.
+    """
     if not PROC.is_dir():
-        listed = subprocess.run(["ps", "-Aww", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
+        listed = subprocess.run(
+            ["ps", "-Aww", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True
+        ).stdout
         for line in listed.splitlines():
             pid, parent, words = (*line.split(None, 2), "")[:3]
             yield int(pid), int(parent), words
@@ -31,7 +41,11 @@ def _all():
             with suppress(OSError):  # it has ended meanwhile
                 # The name, in brackets, may hold anything; after it come the state and the parent.
                 parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
-                yield int(entry.name), int(parent), (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+                yield (
+                    int(entry.name),
+                    int(parent),
+                    (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip(),
+                )
 
 
 def own_processes(root=None):
@@ -55,7 +69,10 @@ def own_workers():
 
 
 def births(pids):
-    """When processes were started, by which the next one of that number is told from them. Those that have ended are left out."""
+    """When processes were started, by which the next one of that number is told from them.
+
+    Those that have ended are left out.
+    """
     found = {}
     for pid in pids:
         with suppress(OSError):

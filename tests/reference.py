@@ -1,4 +1,5 @@
-"""Slow and obvious references: everything here is written straight from the formulas, without looking at the package's code.
+"""Slow and obvious references: everything here is written straight from the formulas, without looking at the
+package's code.
 
 Stacks of kernel matrices have shape (rows, columns, M); `a` are signed dual variables (a_i = y_i alpha_i).
 """
@@ -38,7 +39,9 @@ def _root(matrix):
 
 
 def dual_optimum(K, y, bounds, p):
-    """Value of  max_a  sum(y a) - 1/2 || (sqrt(a'K_m a))_m ||_{p*}^2,  0 <= y a <= bounds, sum(a) = 0,  by a conic solver."""
+    """Value of  max_a  sum(y a) - 1/2 || (sqrt(a'K_m a))_m ||_{p*}^2,  0 <= y a <= bounds, sum(a) = 0,  by a
+    conic solver.
+    """
     a = cp.Variable(K.shape[0])
     parts = [_root(K[..., m]) for m in range(K.shape[2])]
     lengths = [cp.norm2(part @ a) if len(part) else cp.Constant(0.0) for part in parts]
@@ -47,13 +50,20 @@ def dual_optimum(K, y, bounds, p):
     else:
         star = dual_exponent(p)
         vector = cp.hstack(lengths)
-        penalty = cp.square(cp.max(vector) if np.isinf(star) else cp.sum(vector) if star == 1 else cp.pnorm(vector, star))
+        penalty = cp.square(
+            cp.max(vector) if np.isinf(star) else cp.sum(vector) if star == 1 else cp.pnorm(vector, star)
+        )
     signed = cp.multiply(y, a)
     # The conic solver gives up on some statements of a problem and not on the same one in other units.
     for unit in (1.0, 4.0, 0.25, 16.0):
-        problem = cp.Problem(cp.Maximize((cp.sum(signed) - penalty / 2) * unit), [signed >= 0, signed <= bounds, cp.sum(a) == 0])
+        problem = cp.Problem(
+            cp.Maximize((cp.sum(signed) - penalty / 2) * unit),
+            [signed >= 0, signed <= bounds, cp.sum(a) == 0],
+        )
         with warnings.catch_warnings(), contextlib.suppress(cp.error.SolverError):
-            warnings.simplefilter("ignore")  # CVXPY tells how it states the norm, and when the last digits are in doubt
+            warnings.simplefilter(
+                "ignore"
+            )  # CVXPY tells how it states the norm, and when the last digits are in doubt
             problem.solve(solver=cp.CLARABEL)
         if problem.status in ("optimal", "optimal_inaccurate"):
             return float(problem.value) / unit
@@ -82,11 +92,16 @@ def decision_from(model, K_test, head=0):
 
 
 def normalised(kind, K, K_test=None, diagonal_test=None):
-    """Normalised training stack, and the test stack with the training rows' constants. diagonal_test : (n_test, M) k(x, x)."""
+    """Normalised training stack, and the test stack with the training rows' constants.
+
+    diagonal_test : (n_test, M) k(x, x).
+    """
     diagonal = np.stack([np.diag(K[..., m]) for m in range(K.shape[2])], axis=1)
     if kind == "spherical":
         train = K / np.sqrt(diagonal[:, None, :] * diagonal[None, :, :])
-        return train, None if K_test is None else K_test / np.sqrt(diagonal_test[:, None, :] * diagonal[None, :, :])
+        return train, None if K_test is None else K_test / np.sqrt(
+            diagonal_test[:, None, :] * diagonal[None, :, :]
+        )
     scale = diagonal.sum(axis=0) if kind == "trace" else diagonal.mean(axis=0) - K.mean(axis=(0, 1))
     return K / scale, None if K_test is None else K_test / scale
 

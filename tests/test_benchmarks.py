@@ -1,4 +1,6 @@
-"""The benchmarks in their quick form: they run on generated digits, and write the table and the picture that they say."""
+"""The benchmarks in their quick form: they run on generated digits, and write the table and the picture that
+they say.
+"""
 
 import csv
 import importlib
@@ -23,7 +25,9 @@ def quick(monkeypatch, tmp_path):
     monkeypatch.delenv("RAYMKL_MNIST", raising=False)
 
     def run(name, *arguments, table=None):
-        monkeypatch.setattr(sys, "argv", [f"{name}.py", "--quick", "--out", str(tmp_path), *map(str, arguments)])
+        monkeypatch.setattr(
+            sys, "argv", [f"{name}.py", "--quick", "--out", str(tmp_path), *map(str, arguments)]
+        )
         importlib.import_module(name).main()
         return written_by(tmp_path, table or name)
 
@@ -34,7 +38,9 @@ def quick(monkeypatch, tmp_path):
 
 def written_by(folder, name):
     """Rows of a table, once there is a picture beside it."""
-    assert (folder / f"{name}.png").read_bytes()[:4] == b"\x89PNG" and (folder / f"{name}.png").stat().st_size > 5000
+    assert (folder / f"{name}.png").read_bytes()[:4] == b"\x89PNG" and (
+        folder / f"{name}.png"
+    ).stat().st_size > 5000
     text = (folder / f"{name}.csv").read_text()
     assert "# data: " in text and "cores" in text  # the data and the machine
     return list(csv.DictReader(line for line in text.splitlines() if not line.startswith("#")))
@@ -46,13 +52,17 @@ def positive(rows, *columns):
 
 @pytest.fixture
 def two_files(tmp_path):
-    """Data sets as users have them: one with labels of any kind and a constant column, one with a test part."""
+    """Data sets as users have them: one with labels of any kind and a constant column, one with a test
+    part.
+    """
     rng = np.random.default_rng(0)
     X = rng.normal(5.0, 3.0, (240, 6))
     X[:, 5] = 7.0
     y = np.array(["ant", "bee", "cow", "dog"])[np.digitize(X[:, 0], [3.0, 5.0, 7.0])]
     np.savez(tmp_path / "animals.npz", X=X.astype(np.float32), y=y)
-    np.savez(tmp_path / "halves.npz", X=X[:160, :3], y=X[:160, 0] > 5, X_test=X[160:, :3], y_test=X[160:, 0] > 5)
+    np.savez(
+        tmp_path / "halves.npz", X=X[:160, :3], y=X[:160, 0] > 5, X_test=X[160:, :3], y_test=X[160:, 0] > 5
+    )
     return tmp_path / "animals.npz", tmp_path / "halves.npz"
 
 
@@ -65,16 +75,22 @@ def test_against_libsvm(quick, capsys):
 
 
 def test_against_libsvm_alone(quick):
-    (row,) = quick("against_libsvm", "--only", "rows", "--sizes", 200, "--no-libsvm", table="against_libsvm_local")
+    (row,) = quick(
+        "against_libsvm", "--only", "rows", "--sizes", 200, "--no-libsvm", table="against_libsvm_local"
+    )
     assert float(row["seconds"]) > 0 and row["libsvm s"] == row["ratio"] == ""
 
 
 def test_against_libsvm_over_dimensions(quick):
     """Without data: bundled and generated sets."""
     rows = quick("against_libsvm", "--only", "dimensions", table="against_libsvm_dimensions_local")
-    assert {"breast cancer", "digits", "wine", "generated, 4", "generated, 64"} <= {row["data"] for row in rows}
+    assert {"breast cancer", "digits", "wine", "generated, 4", "generated, 64"} <= {
+        row["data"] for row in rows
+    }
     assert [int(row["columns"]) for row in rows] == sorted(int(row["columns"]) for row in rows)
-    assert positive(rows, "seconds", "libsvm s", "ratio", "rounds", "SVs") and all(float(row["gap"]) <= 1e-3 for row in rows)
+    assert positive(rows, "seconds", "libsvm s", "ratio", "rounds", "SVs") and all(
+        float(row["gap"]) <= 1e-3 for row in rows
+    )
 
 
 def test_against_libsvm_with_data_of_all_kinds(quick, two_files, tmp_path):
@@ -83,9 +99,18 @@ def test_against_libsvm_with_data_of_all_kinds(quick, two_files, tmp_path):
     images, digits = rng.integers(0, 256, (300, 16)).astype(np.uint8), rng.integers(0, 10, 300)
     np.savez(tmp_path / "digits.npz", X_train=images, y_train=digits, X_test=images[:50], y_test=digits[:50])
     files = (*two_files, tmp_path / "digits.npz")
-    halves, animals = quick("against_libsvm", "--sizes", 300, "--data", *files, table="against_libsvm_dimensions_local")
-    assert (animals["data"], animals["rows"], animals["columns"], animals["accuracy"]) == ("animals", "240", "6", "")
-    assert (halves["data"], halves["rows"], halves["columns"]) == ("halves", "160", "3") and float(halves["accuracy"]) > 0.9
+    halves, animals = quick(
+        "against_libsvm", "--sizes", 300, "--data", *files, table="against_libsvm_dimensions_local"
+    )
+    assert (animals["data"], animals["rows"], animals["columns"], animals["accuracy"]) == (
+        "animals",
+        "240",
+        "6",
+        "",
+    )
+    assert (halves["data"], halves["rows"], halves["columns"]) == ("halves", "160", "3") and float(
+        halves["accuracy"]
+    ) > 0.9
     (row,) = written_by(tmp_path, "against_libsvm_local")
     assert row["n"] == "300"
 
@@ -97,7 +122,10 @@ def test_against_libsvm_with_data_of_all_kinds(quick, two_files, tmp_path):
         ({"X": np.ones((4, 2)), "y": np.arange(3)}, r"n labels, got \(4, 2\) and \(3,\)"),
         ({"X": np.ones((4, 2)), "y": np.zeros(4)}, "one class"),
         ({"X": np.full((4, 2), np.nan), "y": np.arange(4)}, "missing"),
-        ({"X": np.ones((4, 2)), "y": np.arange(4), "X_test": np.ones((2, 3)), "y_test": np.arange(2)}, "X_test must be"),
+        (
+            {"X": np.ones((4, 2)), "y": np.arange(4), "X_test": np.ones((2, 3)), "y_test": np.arange(2)},
+            "X_test must be",
+        ),
         (None, "not an .npz file"),
     ],
 )
@@ -114,14 +142,20 @@ def test_data_that_cannot_be_used_are_named(quick, tmp_path, name, arrays, messa
 
 def test_certificates(quick, capsys):
     rows = quick("certificates", "--max-iter", 10)
-    assert len(rows) > 15 and {"norms", "far from the origin", "strings", "regression"} <= {row["setting"] for row in rows}
+    assert len(rows) > 15 and {"norms", "far from the origin", "strings", "regression"} <= {
+        row["setting"] for row in rows
+    }
     assert all(row["holds"] == "True" for row in rows if row["dtype"] == "float64")
     assert f"of {len(rows)} certificates do not hold" in capsys.readouterr().out
 
 
 def test_certificates_of_own_data(quick, two_files):
     rows = quick("certificates", "--only", "^norms|classes$", "--max-iter", 10, "--data", *two_files)
-    assert [(row["data"], row["setting"]) for row in rows] == [("animals", "norms"), ("animals", "several classes"), ("halves", "norms")]
+    assert [(row["data"], row["setting"]) for row in rows] == [
+        ("animals", "norms"),
+        ("animals", "several classes"),
+        ("halves", "norms"),
+    ]
     with pytest.raises(SystemExit, match="no setting"):
         quick("certificates", "--only", "nothing")
 
@@ -162,7 +196,17 @@ def test_local_against_ray(tmp_path):
     """In a process of its own, since it starts a Ray of its own."""
     pytest.importorskip("matplotlib")
     environment = {name: value for name, value in os.environ.items() if name != "RAYMKL_MNIST"}
-    command = [sys.executable, BENCHMARKS / "local_against_ray.py", "--quick", "--n", "200", "--shards", "2", "--out", tmp_path]
+    command = [
+        sys.executable,
+        BENCHMARKS / "local_against_ray.py",
+        "--quick",
+        "--n",
+        "200",
+        "--shards",
+        "2",
+        "--out",
+        tmp_path,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr
     local, ray = written_by(tmp_path, "local_against_ray")
@@ -179,5 +223,10 @@ def test_million_rows(monkeypatch, tmp_path, capsys):
             sys.modules.pop(path.stem, None)
     with (tmp_path / "million_rows.csv").open() as file:
         (row,) = csv.DictReader(file)
-    assert row["rows"] == "5000" and float(row["peak_gib"]) > 0 and float(row["accuracy"]) > 0.6 and 0 < float(row["gap"]) < 1
+    assert (
+        row["rows"] == "5000"
+        and float(row["peak_gib"]) > 0
+        and float(row["accuracy"]) > 0.6
+        and 0 < float(row["gap"]) < 1
+    )
     assert "5,000 rows x 64 columns" in capsys.readouterr().out

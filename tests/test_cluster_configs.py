@@ -28,7 +28,7 @@ def parsed(name):
     return yaml.safe_load((CONFIGS / name).read_text())
 
 
-# -- ray up -----------------------------------------------------------------------------------------------------------
+# -- ray up ----------------------------------------------------------------------------------------
 
 
 def validated(config):
@@ -44,7 +44,9 @@ def validated(config):
 def test_ray_accepts_the_files_of_ray_up(name):
     prepared = validated(parsed(name))
     workers = [kind for kind in prepared["available_node_types"].values() if kind["max_workers"] > 0]
-    assert workers and all(kind["min_workers"] <= kind["max_workers"] <= prepared["max_workers"] for kind in workers)
+    assert workers and all(
+        kind["min_workers"] <= kind["max_workers"] <= prepared["max_workers"] for kind in workers
+    )
 
 
 def test_the_check_of_ray_can_fail():
@@ -57,9 +59,15 @@ def test_the_check_of_ray_can_fail():
 
 @pytest.mark.parametrize("name", RAY_UP)
 def test_nodes_of_ray_up_ask_for_a_token(name):
-    """All nodes have the token that the user made, start with the mode that asks for it, and keep it for jobs."""
+    """All nodes have the token that the user made, start with the mode that asks for it, and keep it for
+    jobs.
+    """
     config = parsed(name)
-    mounted = {remote: local for remote, local in config["file_mounts"].items() if remote.endswith("/.ray/auth_token")}
+    mounted = {
+        remote: local
+        for remote, local in config["file_mounts"].items()
+        if remote.endswith("/.ray/auth_token")
+    }
     home = f"/home/{config['auth']['ssh_user']}"
     assert mounted == {f"{home}/.ray/auth_token": "~/.ray/auth_token"}
     for command in (config["head_start_ray_commands"][-1], config["worker_start_ray_commands"][-1]):
@@ -72,7 +80,9 @@ def test_nodes_of_ray_up_ask_for_a_token(name):
 
 def cluster_of(config):
     """The cluster that a manifest of KubeRay describes."""
-    return config["spec"].get({"RayJob": "rayClusterSpec", "RayService": "rayClusterConfig"}.get(config["kind"], ""), config["spec"])
+    return config["spec"].get(
+        {"RayJob": "rayClusterSpec", "RayService": "rayClusterConfig"}.get(config["kind"], ""), config["spec"]
+    )
 
 
 def test_heads_leave_the_work_to_workers():
@@ -82,9 +92,10 @@ def test_heads_leave_the_work_to_workers():
         assert spec["headGroupSpec"]["rayStartParams"]["num-cpus"] == "0"
 
 
-# -- KubeRay ----------------------------------------------------------------------------------------------------------
-# Fields of ray.io/v1 as the API reference of KubeRay 1.6 lists them: name -> type, with * for those that must be there. A dict is an
-# object with these fields, a list of one dict is a list of such objects, a set names the values, "map" is an object of strings.
+# -- KubeRay ---------------------------------------------------------------------------------------
+# Fields of ray.io/v1 as the API reference of KubeRay 1.6 lists them: name -> type, with * for those that must
+# be there. A dict is an object with these fields, a list of one dict is a list of such objects, a set names
+# the values, "map" is an object of strings.
 
 CONTAINER = {
     "name*": str,
@@ -215,7 +226,9 @@ MANIFESTS = {
 def faults(value, schema, where=""):
     """All places where a value does not fit a description of its fields, as sentences."""
     if schema == "map":
-        good = isinstance(value, dict) and all(isinstance(key, str) and isinstance(part, str) for key, part in value.items())
+        good = isinstance(value, dict) and all(
+            isinstance(key, str) and isinstance(part, str) for key, part in value.items()
+        )
         return [] if good else [f"{where} must be an object of strings"]
     if isinstance(schema, set):
         return [] if value in schema else [f"{where} must be one of {sorted(schema)}, is {value!r}"]
@@ -224,14 +237,25 @@ def faults(value, schema, where=""):
             return [f"{where} must be a list"]
         return [fault for i, part in enumerate(value) for fault in faults(part, schema[0], f"{where}[{i}]")]
     if isinstance(schema, type):
-        right = isinstance(value, schema | int if schema is float else schema) and (schema is bool or not isinstance(value, bool))
+        right = isinstance(value, schema | int if schema is float else schema) and (
+            schema is bool or not isinstance(value, bool)
+        )
         return [] if right else [f"{where} must be a {schema.__name__}, is {value!r}"]
     if not isinstance(value, dict):
         return [f"{where} must be an object"]
     known = {name.rstrip("*"): part for name, part in schema.items()}
     found = [f"{where} has no field {name!r}" for name in value if name not in known]
-    found += [f"{where} needs the field {name[:-1]!r}" for name in schema if name.endswith("*") and name[:-1] not in value]
-    return found + [fault for name, part in value.items() if name in known for fault in faults(part, known[name], f"{where}.{name}")]
+    found += [
+        f"{where} needs the field {name[:-1]!r}"
+        for name in schema
+        if name.endswith("*") and name[:-1] not in value
+    ]
+    return found + [
+        fault
+        for name, part in value.items()
+        if name in known
+        for fault in faults(part, known[name], f"{where}.{name}")
+    ]
 
 
 @pytest.mark.parametrize("name", KUBERAY)
@@ -250,7 +274,10 @@ def test_kuberay_manifests_have_documented_fields(name):
         (lambda config: config["spec"]["headGroupSpec"].update(rayStartParams={"num-cpus": 0}), "strings"),
         (lambda config: config["spec"]["workerGroupSpecs"][0].update(replicas="2"), "replicas"),
         (lambda config: config["spec"]["workerGroupSpecs"][0].update(replicas=True), "replicas"),
-        (lambda config: config["spec"]["workerGroupSpecs"][0]["template"]["spec"].pop("containers"), "containers"),
+        (
+            lambda config: config["spec"]["workerGroupSpecs"][0]["template"]["spec"].pop("containers"),
+            "containers",
+        ),
         (lambda config: config["spec"].update(workerGroupSpecs={}), "list"),
     ],
 )
@@ -267,7 +294,10 @@ def test_rules_of_the_operator(name):
     config = parsed(name)
     spec = config["spec"]
     cluster = cluster_of(config)
-    assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", config["metadata"]["name"]) and len(config["metadata"]["name"]) <= 47
+    assert (
+        re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", config["metadata"]["name"])
+        and len(config["metadata"]["name"]) <= 47
+    )
     assert cluster["authOptions"]["mode"] == "token"
     assert tuple(map(int, cluster["rayVersion"].split("."))) >= (2, 52, 0)  # the first with tokens
     containers = [*cluster["headGroupSpec"]["template"]["spec"]["containers"]]
@@ -276,7 +306,9 @@ def test_rules_of_the_operator(name):
         containers += group["template"]["spec"]["containers"]
     assert len({container["image"] for container in containers}) == 1
     for container in containers:
-        assert container["resources"]["limits"] == container["resources"]["requests"]  # what Ray believes to have is what it has
+        assert (
+            container["resources"]["limits"] == container["resources"]["requests"]
+        )  # what Ray believes to have is what it has
     if config["kind"] == "RayJob":
         assert spec["ttlSecondsAfterFinished"] == 0 or spec["shutdownAfterJobFinishes"]
         assert spec["backoffLimit"] >= 0 and spec["activeDeadlineSeconds"] > 0
@@ -299,13 +331,24 @@ def test_kubernetes_itself_reads_the_manifests():
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not installed")
     for name in KUBERAY:
-        command = ["kubectl", "patch", "--local", "-f", CONFIGS / name, "--type=merge", "-p", "{}", "-o", "yaml"]
+        command = [
+            "kubectl",
+            "patch",
+            "--local",
+            "-f",
+            CONFIGS / name,
+            "--type=merge",
+            "-p",
+            "{}",
+            "-o",
+            "yaml",
+        ]
         result = subprocess.run(command, capture_output=True, text=True, timeout=300)
         assert result.returncode == 0, result.stderr
         assert yaml.safe_load(result.stdout)["spec"] == parsed(name)["spec"]
 
 
-# -- all of them ------------------------------------------------------------------------------------------------------
+# -- all of them -----------------------------------------------------------------------------------
 
 
 def test_one_version_of_ray_everywhere():
@@ -335,7 +378,7 @@ def test_submit_script_without_a_script():
     assert subprocess.run(["bash", "-n", CONFIGS / "submit.sh"], timeout=300).returncode == 0
 
 
-# -- for real ---------------------------------------------------------------------------------------------------------
+# -- for real --------------------------------------------------------------------------------------
 
 
 def free_ports(count):
@@ -350,7 +393,9 @@ def free_ports(count):
 
 @pytest.fixture
 def job_server():
-    """A cluster of its own with token authentication: address of its job server, and the environment that holds the token."""
+    """A cluster of its own with token authentication: address of its job server, and the environment that
+    holds the token.
+    """
     pytest.importorskip("ray.dashboard.optional_deps", reason="the job server needs ray[default]")
     pytest.importorskip("ray.job_submission")
     if not Path("/proc").is_dir():
@@ -368,7 +413,15 @@ def job_server():
         "object-store-memory": 100 * 2**20,
         "temp-dir": folder,
     }
-    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--include-dashboard=true"]
+    command = [
+        sys.executable,
+        "-m",
+        "ray.scripts.scripts",
+        "start",
+        "--head",
+        "--block",
+        "--include-dashboard=true",
+    ]
     command += ["--disable-usage-stats", *(f"--{name}={value}" for name, value in options.items())]
     with open(f"{folder}/head.log", "w") as log:
         head = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
@@ -376,7 +429,9 @@ def job_server():
         wait_for_port(dashboard, head, folder)
         yield f"http://127.0.0.1:{dashboard}", environment
     finally:
-        ours = births([head.pid, *own_processes(head.pid)])  # taken now: those whose parents end are nobody's children
+        ours = births(
+            [head.pid, *own_processes(head.pid)]
+        )  # taken now: those whose parents end are nobody's children
         head.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             head.wait(30)
@@ -401,10 +456,19 @@ def wait_for_port(port, head, folder, seconds=60):
 
 
 def test_a_training_job_runs_on_a_cluster(job_server, tmp_path):
-    """The examples as a user runs them: from a client that has the token. A client without it is turned away."""
+    """The examples as a user runs them: from a client that has the token.
+
+    A client without it is turned away.
+    """
     address, environment = job_server
     submit = [sys.executable, ROOT / "examples" / "submit_job.py", "--address", address]
-    training = [ROOT / "examples" / "cluster_training.py", "--shards", "2", "--out", tmp_path / "model.raymkl"]
+    training = [
+        ROOT / "examples" / "cluster_training.py",
+        "--shards",
+        "2",
+        "--out",
+        tmp_path / "model.raymkl",
+    ]
     done = subprocess.run([*submit, *training], env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"accuracy 0\.9\d+, duality gap", done.stdout) and "SUCCEEDED" in done.stderr
@@ -412,7 +476,9 @@ def test_a_training_job_runs_on_a_cluster(job_server, tmp_path):
     assert model.converged_ and model.engine_used_ == "ray"
 
     (tmp_path / "fails.py").write_text("raise SystemExit('no luck')")
-    failed = subprocess.run([*submit, tmp_path / "fails.py"], env=environment, capture_output=True, text=True, timeout=300)
+    failed = subprocess.run(
+        [*submit, tmp_path / "fails.py"], env=environment, capture_output=True, text=True, timeout=300
+    )
     assert failed.returncode == 1 and "no luck" in failed.stdout and "FAILED" in failed.stderr
 
     stranger = {**environment, "RAY_AUTH_TOKEN": "0" * 32}

@@ -26,7 +26,11 @@ def test_line_ends_of_other_systems(tmp_path):
 
 
 @given(
-    st.lists(st.tuples(st.text("abcXYZ019_|", min_size=1), st.text("ACGTNacgt", min_size=1, max_size=200)), min_size=1), st.integers(1, 70)
+    st.lists(
+        st.tuples(st.text("abcXYZ019_|", min_size=1), st.text("ACGTNacgt", min_size=1, max_size=200)),
+        min_size=1,
+    ),
+    st.integers(1, 70),
 )
 def test_whatever_is_written_is_read(tmp_path_factory, records, width):
     path = tmp_path_factory.mktemp("fasta") / "file"
@@ -65,7 +69,9 @@ def test_a_file_that_is_not_there(tmp_path):
 
 
 def test_motifs_stand_where_they_are_planted():
-    sequences, labels = make_motif_sequences(50, 40, motifs=["GATTACA", "TTTT"], jitter=3, noise=0.0, random_state=1)
+    sequences, labels = make_motif_sequences(
+        50, 40, motifs=["GATTACA", "TTTT"], jitter=3, noise=0.0, random_state=1
+    )
     assert len(sequences) == 50 and {len(sequence) for sequence in sequences} == {40}
     assert sorted(np.unique(labels)) == [-1, 1] and (labels == 1).sum() == 25
     for sequence, label in zip(sequences, labels, strict=True):

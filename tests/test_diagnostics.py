@@ -23,7 +23,7 @@ def naive_alignment(K, L):
     return np.trace(K @ L) / np.sqrt(np.trace(K @ K) * np.trace(L @ L))
 
 
-# -- alignment ----------------------------------------------------------------------------------------------------------
+# -- alignment -------------------------------------------------------------------------------------
 
 
 def test_alignment_by_definition():
@@ -44,7 +44,9 @@ def test_alignment_with_classes_and_with_numbers():
     _, found = diagnostics.alignment(BANK, X, names)
     np.testing.assert_allclose(found, [naive_alignment(kernel(X), same) for kernel in BANK])
     _, found = diagnostics.alignment(BANK, X, X[:, 0] + 0.123)
-    np.testing.assert_allclose(found, [naive_alignment(kernel(X), np.outer(X[:, 0], X[:, 0])) for kernel in BANK])
+    np.testing.assert_allclose(
+        found, [naive_alignment(kernel(X), np.outer(X[:, 0], X[:, 0])) for kernel in BANK]
+    )
 
 
 def test_sources_agree(tmp_path):
@@ -60,7 +62,9 @@ def test_sources_agree(tmp_path):
         "store": diagnostics.alignment("precomputed", tmp_path / "k.store"),
         "model": diagnostics.alignment(model, X),
         "model over matrices": diagnostics.alignment(matrices, K),
-        "views": diagnostics.alignment([kernels.Precomputed(view="m", index=i) for i in range(len(BANK))], {"m": K}),
+        "views": diagnostics.alignment(
+            [kernels.Precomputed(view="m", index=i) for i in range(len(BANK))], {"m": K}
+        ),
     }.items():
         np.testing.assert_allclose(found, expected, atol=1e-6, err_msg=name)
     support = diagnostics.alignment(model)
@@ -81,7 +85,9 @@ def test_rows_are_limited(monkeypatch):
     few = diagnostics.alignment(BANK, X, max_rows=100)
     rows = np.unique(np.linspace(0, 299, 100).astype(int))
     np.testing.assert_allclose(few, diagnostics.alignment(BANK, X[rows]))
-    once, again, other = (diagnostics.alignment(BANK, X, y, max_rows=100, random_state=seed)[0] for seed in (1, 1, 2))
+    once, again, other = (
+        diagnostics.alignment(BANK, X, y, max_rows=100, random_state=seed)[0] for seed in (1, 1, 2)
+    )
     np.testing.assert_array_equal(once, again)
     assert np.abs(once - other).max() > 1e-6
     # With very many kernels the matrices of all rows would not fit the memory that is allowed.
@@ -102,12 +108,16 @@ def test_alignment_properties(seed, scale, shift):
     parts = [rng.normal(size=(12, r)) for r in (1, 3, 12)]
     stack = np.stack([part @ part.T for part in parts], axis=-1)
     matrix = diagnostics.alignment(stack)
-    assert matrix.min() >= -1e-12 and matrix.max() <= 1 + 1e-12  # never negative for positive semi-definite matrices
+    assert (
+        matrix.min() >= -1e-12 and matrix.max() <= 1 + 1e-12
+    )  # never negative for positive semi-definite matrices
     assert np.linalg.eigvalsh(matrix).min() > -1e-10
-    np.testing.assert_allclose(diagnostics.alignment(scale * stack + shift), matrix, atol=1e-6)  # neither scale nor shift matters
+    np.testing.assert_allclose(
+        diagnostics.alignment(scale * stack + shift), matrix, atol=1e-6
+    )  # neither scale nor shift matters
 
 
-# -- redundancy -----------------------------------------------------------------------------------------------------------
+# -- redundancy ------------------------------------------------------------------------------------
 
 
 def test_redundancy_of_copies_and_strangers():
@@ -136,14 +146,16 @@ def test_explained_share_by_least_squares():
 
 def test_pairs_are_sorted_and_constant_kernels_are_explained():
     X, _ = noisy_problem()
-    found = diagnostics.redundancy([*kernels.rbf([0.1, 0.13, 0.101, 9.0]), kernels.RBF(gamma=1e-30)], X, threshold=0.98)
+    found = diagnostics.redundancy(
+        [*kernels.rbf([0.1, 0.13, 0.101, 9.0]), kernels.RBF(gamma=1e-30)], X, threshold=0.98
+    )
     assert [(i, j) for i, j, _ in found.pairs[:1]] == [(0, 2)]
     assert [value for *_, value in found.pairs] == sorted((value for *_, value in found.pairs), reverse=True)
     assert found.explained[4] == 1.0 and found.eigenvalues[4] == 0.0
     assert 1 < found.effective_number < 3
 
 
-# -- bound ----------------------------------------------------------------------------------------------------------------
+# -- bound -----------------------------------------------------------------------------------------
 
 
 def naive_factor(lengths, p):
@@ -188,7 +200,9 @@ def test_block_norms_by_definition():
         np.testing.assert_allclose(diagnostics.block_norms(model), expected, rtol=1e-6)
     matrices = MKLClassifier(kernels="precomputed", engine="local").fit(K, y)
     plain = MKLClassifier(kernels=BANK, engine="local").fit(X, y)
-    np.testing.assert_allclose(diagnostics.block_norms(matrices, K), diagnostics.block_norms(plain), rtol=1e-3)
+    np.testing.assert_allclose(
+        diagnostics.block_norms(matrices, K), diagnostics.block_norms(plain), rtol=1e-3
+    )
 
 
 def test_bound_of_models():
@@ -202,7 +216,7 @@ def test_bound_of_models():
         assert one.best_p == found.best_p[h]
 
 
-# -- errors -----------------------------------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------
 
 
 def test_errors_name_the_argument():

@@ -1,4 +1,6 @@
-"""numpydoc can take every public docstring apart: parameters, returns, examples; the reference of the site is made of them."""
+"""numpydoc can take every public docstring apart: parameters, returns, examples; the reference of the site is
+made of them.
+"""
 
 import importlib.util
 import inspect
@@ -32,7 +34,11 @@ def lacking(name):
     if inspect.isclass(thing):
         for method, body in vars(thing).items():
             if not method.startswith("_") and inspect.isfunction(body):
-                found |= {f"{name}.{method} {code}" for code, _ in validate(f"{name}.{method}")["errors"] if code in OF_METHODS}
+                found |= {
+                    f"{name}.{method} {code}"
+                    for code, _ in validate(f"{name}.{method}")["errors"]
+                    if code in OF_METHODS
+                }
     return sorted(found)
 
 
@@ -49,11 +55,18 @@ def test_numpydoc_reads_it(name):
 
 def test_the_public_names_are_found():
     assert len(NAMES) >= 45
-    assert {"raymkl.load", "raymkl.kernels.RBF", "raymkl.plot.AlignmentDisplay", "raymkl.datasets.read_fasta"} <= set(NAMES)
+    assert {
+        "raymkl.load",
+        "raymkl.kernels.RBF",
+        "raymkl.plot.AlignmentDisplay",
+        "raymkl.datasets.read_fasta",
+    } <= set(NAMES)
 
 
 def test_docstrings_become_plain_restructured_text():
-    """Formulas and tables stay as they are, trailing underscores and bars are what they are, names are code."""
+    """Formulas and tables stay as they are, trailing underscores and bars are what they are, names are
+    code.
+    """
     converted = extension("plain_docstrings").converted
     text = """Weights of kernels, |theta|_1.
 

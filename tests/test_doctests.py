@@ -1,4 +1,7 @@
-"""Examples in docstrings run as they are printed. Every module is looked at, also those that are loaded only when they are used."""
+"""Examples in docstrings run as they are printed.
+
+Every module is looked at, also those that are loaded only when they are used.
+"""
 
 import doctest
 import importlib
@@ -49,4 +52,6 @@ def test_examples_print_what_they_say(test, tmp_path, monkeypatch):
 
 def test_the_examples_are_found():
     names = {case.id for case in EXAMPLES}
-    assert {"raymkl.diagnostics.alignment", "raymkl.datasets.make_motif_sequences"} <= names and len(names) >= 10
+    assert {"raymkl.diagnostics.alignment", "raymkl.datasets.make_motif_sequences"} <= names and len(
+        names
+    ) >= 10

@@ -1,4 +1,6 @@
-"""The studies in a small form: they run and write what they say; those of sequences go on where they were stopped."""
+"""The studies in a small form: they run and write what they say; those of sequences go on where they were
+stopped.
+"""
 
 import csv
 import importlib
@@ -87,8 +89,13 @@ def test_profiles_of_dinucleotides(monkeypatch):
         assert here.shape == (1, 40 - tss.SMOOTHED)
         np.testing.assert_allclose(here[0], there[0, ::-1], atol=1e-12)
         values = np.array([table.get(x[i : i + 2], table.get(other[38 - i : 40 - i])) for i in range(39)])
-        all_steps = np.array([*table.values(), *(v for pair, v in table.items() if pair not in ("AT", "CG", "GC", "TA"))])
-        want = [(values[i : i + tss.SMOOTHED].mean() - all_steps.mean()) / all_steps.std() for i in range(40 - tss.SMOOTHED)]
+        all_steps = np.array(
+            [*table.values(), *(v for pair, v in table.items() if pair not in ("AT", "CG", "GC", "TA"))]
+        )
+        want = [
+            (values[i : i + tss.SMOOTHED].mean() - all_steps.mean()) / all_steps.std()
+            for i in range(40 - tss.SMOOTHED)
+        ]
         np.testing.assert_allclose(here[0], want, atol=1e-12)
 
 
@@ -105,7 +112,10 @@ def test_sparsity_toy(example, tmp_path, monkeypatch):
     assert list(table.columns[:5]) == ["relevant", "p", "error", "std", "bayes"]
     error = table.pivot(index="relevant", columns="p", values="error")
     assert list(error.columns) == [1.0, 2.0, np.inf]
-    assert error.loc[1, 1.0] < 0.09 < 0.3 < error.loc[1, np.inf] and error.loc[50, 2.0] < error.loc[50, 1.0] - 0.03
+    assert (
+        error.loc[1, 1.0] < 0.09 < 0.3 < error.loc[1, np.inf]
+        and error.loc[50, 2.0] < error.loc[50, 1.0] - 0.03
+    )
     np.testing.assert_allclose(table["bayes"], 0.0401, atol=1e-4)
     assert (tmp_path / "sparsity_toy.png").stat().st_size > 1000
     for wrong in (("--sets", 1), ("--jobs", 0)):
@@ -133,11 +143,31 @@ def test_runtime(example, tmp_path, monkeypatch, capsys):
     example("runtime", "--quick", "--sizes", 60, 90, "--kernels", 3, 6, "--n", 80, "--out", tmp_path)
     table = pd.read_csv(tmp_path / "runtime.csv", comment="#")
     assert list(table.columns) == ["method", "n", "kernels", "seconds", "gap"]
-    assert table["method"].nunique() == 9 and set(table["n"]) == {60, 80, 90} and set(table["kernels"]) == {3, 6, 50}
+    assert (
+        table["method"].nunique() == 9
+        and set(table["n"]) == {60, 80, 90}
+        and set(table["kernels"]) == {3, 6, 50}
+    )
     assert (table["gap"] <= 1e-3).all() and (table["seconds"] > 0).all() and len(table) == 4 * 9
     assert (tmp_path / "runtime.png").stat().st_size > 1000
-    example("runtime", "--quick", "--sizes", 60, 90, "--kernels", 3, "--n", 80, "--patience", 1e-9, "--out", tmp_path)
-    assert len(pd.read_csv(tmp_path / "runtime.csv", comment="#")) == 2 * 9  # once over rows, once over kernels
+    example(
+        "runtime",
+        "--quick",
+        "--sizes",
+        60,
+        90,
+        "--kernels",
+        3,
+        "--n",
+        80,
+        "--patience",
+        1e-9,
+        "--out",
+        tmp_path,
+    )
+    assert (
+        len(pd.read_csv(tmp_path / "runtime.csv", comment="#")) == 2 * 9
+    )  # once over rows, once over kernels
     assert "is not tried on more" in capsys.readouterr().out
 
 
@@ -146,14 +176,40 @@ def test_multiclass_table(example, tmp_path):
 
     X, y = load_wine(return_X_y=True)
     np.savez(tmp_path / "wine.npz", X=X[::2], y=y[::2])
-    example("multiclass_table", "--data", tmp_path / "wine.npz", "--quick", "--splits", 2, "--out", tmp_path, "--methods", "LMC", "GMNP")
+    example(
+        "multiclass_table",
+        "--data",
+        tmp_path / "wine.npz",
+        "--quick",
+        "--splits",
+        2,
+        "--out",
+        tmp_path,
+        "--methods",
+        "LMC",
+        "GMNP",
+    )
     table = pd.read_csv(tmp_path / "summary.csv", comment="#").set_index("method")
-    assert list(table.columns) == ["data", "mean", "std", "p_value", "published"] and list(table["published"]) == [97.87, 97.69]
+    assert list(table.columns) == ["data", "mean", "std", "p_value", "published"] and list(
+        table["published"]
+    ) == [97.87, 97.69]
     assert (table["mean"] > 80).all() and (table["p_value"] == 1).any()
     before = (tmp_path / "splits.csv").read_bytes()
     assert len(rows_of(tmp_path / "splits.csv")) == 4
     # What is there is not measured again, and other settings do not come among it.
-    example("multiclass_table", "--data", tmp_path / "wine.npz", "--quick", "--splits", 3, "--out", tmp_path, "--methods", "LMC", "GMNP")
+    example(
+        "multiclass_table",
+        "--data",
+        tmp_path / "wine.npz",
+        "--quick",
+        "--splits",
+        3,
+        "--out",
+        tmp_path,
+        "--methods",
+        "LMC",
+        "GMNP",
+    )
     after = (tmp_path / "splits.csv").read_bytes()
     assert after.startswith(before) and len(rows_of(tmp_path / "splits.csv")) == 6
     with pytest.raises(SystemExit, match="other settings"):
@@ -172,14 +228,38 @@ def test_clustered(example, tmp_path, monkeypatch, capsys):
     np.savez(tmp_path / "svmguide1.npz", X=X[:200], y=y[:200], X_test=X[200:], y_test=y[200:])
     pd.DataFrame(X, columns=["u", "v"]).assign(label=y).to_parquet(tmp_path / "other.parquet")
     out = tmp_path / "out"
-    call = ("clustered", "--data", tmp_path / "svmguide1.npz", tmp_path / "other.parquet", "--quick", "--repeats", 2, "--out", out)
+    call = (
+        "clustered",
+        "--data",
+        tmp_path / "svmguide1.npz",
+        tmp_path / "other.parquet",
+        "--quick",
+        "--repeats",
+        2,
+        "--out",
+        out,
+    )
     example(*call)
     table = pd.read_csv(out / "accuracy.csv", comment="#").set_index(["data", "method"])
-    assert list(table.columns) == ["mean", "std", "seconds", "clusters", "p_value", "published", "published_seconds"]
-    assert set(table.loc["svmguide1"].index) == {*study.METHODS, "BaNK"} and set(table.loc["other"].index) == set(study.METHODS)
+    assert list(table.columns) == [
+        "mean",
+        "std",
+        "seconds",
+        "clusters",
+        "p_value",
+        "published",
+        "published_seconds",
+    ]
+    assert set(table.loc["svmguide1"].index) == {*study.METHODS, "BaNK"} and set(
+        table.loc["other"].index
+    ) == set(study.METHODS)
     assert (table.loc["svmguide1", "CIK"][["published", "published_seconds"]] == [96.14, 291]).all()
-    assert table["mean"].drop(("svmguide1", "BaNK")).between(80, 100).all() and np.isnan(table.loc[("svmguide1", "BaNK"), "mean"])
-    assert table.loc[("other", "random features"), "clusters"] == 1 and np.isnan(table.loc[("other", "CIK"), "p_value"])
+    assert table["mean"].drop(("svmguide1", "BaNK")).between(80, 100).all() and np.isnan(
+        table.loc[("svmguide1", "BaNK"), "mean"]
+    )
+    assert table.loc[("other", "random features"), "clusters"] == 1 and np.isnan(
+        table.loc[("other", "CIK"), "p_value"]
+    )
     groups = pd.read_csv(out / "clusters.csv", comment="#").set_index(["data", "method"])
     assert len(groups) == 6 and (groups["nmi"].notna() == [True, True, False, False, False, False]).all()
     assert groups.loc[("synthetic", "DPM"), "published_nmi"] == 0.57 and (groups["clusters"] >= 2).all()
@@ -203,7 +283,9 @@ def test_clustered_chooses_C_on_training_rows(example, tmp_path, monkeypatch):
     """Once where all repeats have the same training rows."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
     study, sets = importlib.import_module("clustered"), importlib.import_module("clustered_data")
-    settings = study.Settings(features=16, iterations=2, final_epochs=1, ufo_epochs=3, synthetic_rows=100, C=(0.25, 4.0), folds=2)
+    settings = study.Settings(
+        features=16, iterations=2, final_epochs=1, ufo_epochs=3, synthetic_rows=100, C=(0.25, 4.0), folds=2
+    )
     monkeypatch.setattr(study, "FULL", settings)
     for name in ("regions", "scales"):
         monkeypatch.setattr(study, name, lambda *arguments: None)
@@ -214,13 +296,16 @@ def test_clustered_chooses_C_on_training_rows(example, tmp_path, monkeypatch):
     example("clustered", "--data", *files, "--repeats", 2, "--methods", "CIK", "SVC", "--out", tmp_path)
     chosen = [(row["data"], row["method"], row["repeat"]) for row in rows_of(tmp_path / "chosen_C.csv")]
     assert sorted(chosen) == sorted(
-        [("split", m, r) for m in ("CIK", "SVC") for r in "01"] + [("official", m, "0") for m in ("CIK", "SVC")]
+        [("split", m, r) for m in ("CIK", "SVC") for r in "01"]
+        + [("official", m, "0") for m in ("CIK", "SVC")]
     )
     assert all(float(row["C"]) in (0.25, 4.0) for row in rows_of(tmp_path / "runs.csv"))
 
 
 def test_clustered_data(monkeypatch, tmp_path):
-    """Categories become columns, nothing of the test rows is in the scale, and sets without a file are generated."""
+    """Categories become columns, nothing of the test rows is in the scale, and sets without a file are
+    generated.
+    """
     monkeypatch.syspath_prepend(str(EXAMPLES))
     sets = importlib.import_module("clustered_data")
     rng = np.random.default_rng(0)
@@ -246,7 +331,12 @@ def test_measures_of_clusters(monkeypatch):
     clusters, true = np.array([4, 4, 4, 9, 9]), np.array([0, 0, 1, 1, 1])
     assert sets.dunn(X, clusters) == 5 / 2 and sets.purity(true, clusters) == 4 / 5
     found = sets.measures(X, clusters, true)
-    assert found["clusters"] == 2 and found["rand"] == 6 / 10 and 0 < found["nmi"] < 1 and found["davies_bouldin"] > 0
+    assert (
+        found["clusters"] == 2
+        and found["rand"] == 6 / 10
+        and 0 < found["nmi"] < 1
+        and found["davies_bouldin"] > 0
+    )
     one = sets.measures(X, np.zeros(5, int))
     assert one == {"davies_bouldin": None, "dunn": None, "clusters": 1}
     repeated = np.repeat(X, 2, axis=0)
@@ -260,9 +350,19 @@ def test_localized_table(example, tmp_path):
     call = ("localized_table", "--data", tmp_path / "sonar.npz", "--quick", "--rows", 60, "--out", tmp_path)
     example(*call)
     table = pd.read_csv(tmp_path / "localized_table.csv", comment="#").set_index("method")
-    assert list(table["published"]) == [65.29, 72.71, 80.29, 79.57, 73.86, 77.14] and (table["mean"] > 60).all()
-    assert table["support"].between(1, 100).all() and list(table["against"].dropna()) == ["MKL K_P K_G", "SVM K_L"]
-    assert (tmp_path / "localized_table.csv").read_text().splitlines()[4].startswith("# command: python examples/localized_table.py")
+    assert (
+        list(table["published"]) == [65.29, 72.71, 80.29, 79.57, 73.86, 77.14] and (table["mean"] > 60).all()
+    )
+    assert table["support"].between(1, 100).all() and list(table["against"].dropna()) == [
+        "MKL K_P K_G",
+        "SVM K_L",
+    ]
+    assert (
+        (tmp_path / "localized_table.csv")
+        .read_text()
+        .splitlines()[4]
+        .startswith("# command: python examples/localized_table.py")
+    )
     runs = tmp_path / "localized_table_runs.csv"
     first = runs.read_text()
     assert len(rows_of(runs)) == 6 * 2 * 10
@@ -283,7 +383,10 @@ def test_paired_f_test(monkeypatch):
     monkeypatch.syspath_prepend(str(EXAMPLES))
     study = importlib.import_module("localized_table")
     a, b = np.random.default_rng(0).normal(size=(2, 5, 2))
-    squares = [((x - y) ** 2, (u - v) ** 2, ((x - y) - (u - v)) ** 2 / 2) for (x, u), (y, v) in zip(a, b, strict=True)]
+    squares = [
+        ((x - y) ** 2, (u - v) ** 2, ((x - y) - (u - v)) ** 2 / 2)
+        for (x, u), (y, v) in zip(a, b, strict=True)
+    ]
     statistic = sum(p + q for p, q, _ in squares) / (2 * sum(s for *_, s in squares))
     assert study.paired_f_test(a, b) == pytest.approx(1 - f.cdf(statistic, 10, 5))
     assert study.paired_f_test(a, a) is None
@@ -296,7 +399,10 @@ def test_protein_fold(example, tmp_path):
     np.savez(tmp_path / "proteins.npz", y=fold, **views)
     example("protein_fold", "--data", tmp_path / "proteins.npz", "--quick", "--out", tmp_path)
     table = pd.read_csv(tmp_path / "protein_fold.csv", comment="#").set_index("method")
-    assert list(table.index) == ["UNIF", "MKL, q=1", "MKL, q=1.2", "MKL, q=2"] and table["mean"].between(30, 100).all()
+    assert (
+        list(table.index) == ["UNIF", "MKL, q=1", "MKL, q=1.2", "MKL, q=2"]
+        and table["mean"].between(30, 100).all()
+    )
     assert table.loc["MKL, q=1.2", "published"] == 74.2 and (table["splits"] == 2).all()
     with pytest.raises(SystemExit, match="not a data set"):
         example("protein_fold", "--data", tmp_path / "protein_fold.csv", "--out", tmp_path)

@@ -24,10 +24,14 @@ print(len(loaded), ",".join(sorted(forbidden)))
 """
 
 
-@pytest.mark.parametrize("names", [["raymkl.kernels"], ["raymkl.optim"], ["raymkl.kernels", "raymkl.optim"]], ids="+".join)
+@pytest.mark.parametrize(
+    "names", [["raymkl.kernels"], ["raymkl.optim"], ["raymkl.kernels", "raymkl.optim"]], ids="+".join
+)
 def test_numerical_packages_do_not_import_the_distributed_ones(names):
     """All submodules are imported in a fresh interpreter, since this one may have loaded ray already."""
-    result = subprocess.run([sys.executable, "-c", PROBE.format(names=names)], capture_output=True, text=True, timeout=300)
+    result = subprocess.run(
+        [sys.executable, "-c", PROBE.format(names=names)], capture_output=True, text=True, timeout=300
+    )
     assert result.returncode == 0, result.stderr
     loaded, _, forbidden = result.stdout.strip().partition(" ")
     assert int(loaded) > len(names)  # the submodules were really imported
@@ -51,14 +55,31 @@ def modules_after(code):
 
 def test_a_shard_imports_what_it_computes_with_and_no_more():
     """Every shard process loads it."""
-    loaded = modules_after("import raymkl.engine.shard.shard, raymkl.kernels.loops.compiled, raymkl.kernels.formulas")
+    loaded = modules_after(
+        "import raymkl.engine.shard.shard, raymkl.kernels.loops.compiled, raymkl.kernels.formulas"
+    )
     slow = {"sklearn", "cvxpy", "osqp", "pandas", "pyarrow.compute", "matplotlib", "ray"}
     assert not slow & loaded
-    assert not {"raymkl.engine.rounds.coordinator", "raymkl.engine.heads.head", "raymkl.kernels.store_writer"} & loaded
+    assert (
+        not {"raymkl.engine.rounds.coordinator", "raymkl.engine.heads.head", "raymkl.kernels.store_writer"}
+        & loaded
+    )
     assert not [name for name in loaded if name.startswith("raymkl.models")]
 
 
-SLOW_TO_LOAD = {"ray", "cvxpy", "osqp", "matplotlib", "numba", "llvmlite", "sklearn", "scipy", "pandas", "pyarrow", "click"}
+SLOW_TO_LOAD = {
+    "ray",
+    "cvxpy",
+    "osqp",
+    "matplotlib",
+    "numba",
+    "llvmlite",
+    "sklearn",
+    "scipy",
+    "pandas",
+    "pyarrow",
+    "click",
+}
 
 
 def test_importing_the_package_loads_nothing_slow():
@@ -68,7 +89,10 @@ def test_importing_the_package_loads_nothing_slow():
 
 
 def test_describing_a_model_loads_what_estimators_need_and_no_more():
-    code = "from raymkl import MKLClassifier, RayParams, kernels; MKLClassifier(kernels.rbf([1.0]), ray_params=RayParams())"
+    code = (
+        "from raymkl import MKLClassifier, RayParams, kernels; MKLClassifier(kernels.rbf([1.0]), "
+        "ray_params=RayParams())"
+    )
     loaded = modules_after(code)
     assert "raymkl.models.classifier" in loaded
     assert not {"ray", "cvxpy", "osqp", "matplotlib", "click"} & loaded
@@ -81,7 +105,9 @@ def test_the_command_line_starts_without_what_it_may_not_need():
 
 
 def test_names_of_kernels_are_loaded_when_they_are_used():
-    assert not {"raymkl.kernels.formulas", "raymkl.data.store", "numpy"} & modules_after("import raymkl.kernels")
+    assert not {"raymkl.kernels.formulas", "raymkl.data.store", "numpy"} & modules_after(
+        "import raymkl.kernels"
+    )
     loaded = modules_after("from raymkl.kernels import RBF; RBF(gamma=1.0)")
     assert "raymkl.kernels.formulas" in loaded and "raymkl.kernels.store_writer" not in loaded
 

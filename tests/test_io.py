@@ -1,4 +1,6 @@
-"""Model files: predictions come back to the bit, without pickle, and anything else than a model is refused."""
+"""Model files: predictions come back to the bit, without pickle, and anything else than a model is
+refused.
+"""
 
 import json
 import pickle
@@ -15,7 +17,17 @@ from sklearn.exceptions import NotFittedError
 
 import raymkl
 from raymkl import MKLClassifier, RayParams
-from raymkl.kernels import RBF, Chi2, Custom, HistogramIntersection, Laplacian, Linear, Polynomial, Precomputed, rbf
+from raymkl.kernels import (
+    RBF,
+    Chi2,
+    Custom,
+    HistogramIntersection,
+    Laplacian,
+    Linear,
+    Polynomial,
+    Precomputed,
+    rbf,
+)
 from raymkl.models.table_model import Preparation, TableModel
 from tests.reference import gram, noisy_problem
 
@@ -35,10 +47,16 @@ CASES = {
     "dense": case(),
     "float32": case(X.astype(np.float32), X_TEST.astype(np.float32), dtype="float32"),
     "sparse": case(sp.csr_matrix(X), sp.csr_matrix(X_TEST)),
-    "frame": case(FRAME, FRAME_TEST, kernels=[Linear(view=["a", "f"]), RBF(view="b"), Linear(view=slice(0, 3))]),
-    "columns": case(kernels=[Linear(view=[0, 2]), RBF(view=np.array([1, 3])), RBF(view=[True] * 3 + [False] * 3)]),
+    "frame": case(
+        FRAME, FRAME_TEST, kernels=[Linear(view=["a", "f"]), RBF(view="b"), Linear(view=slice(0, 3))]
+    ),
+    "columns": case(
+        kernels=[Linear(view=[0, 2]), RBF(view=np.array([1, 3])), RBF(view=[True] * 3 + [False] * 3)]
+    ),
     "dict of views": case(
-        {"a": X, "b": sp.csr_matrix(X)}, {"a": X_TEST, "b": sp.csr_matrix(X_TEST)}, kernels=[RBF(view=("a", [0, 1])), Linear(view="b")]
+        {"a": X, "b": sp.csr_matrix(X)},
+        {"a": X_TEST, "b": sp.csr_matrix(X_TEST)},
+        kernels=[RBF(view=("a", [0, 1])), Linear(view="b")],
     ),
     "precomputed": case(gram(BANK, X), gram(BANK, X_TEST, X), kernels="precomputed"),
     "matrix and vectors": case(
@@ -46,7 +64,13 @@ CASES = {
         {"v": X_TEST, "m": gram(BANK[:2], X_TEST, X)},
         kernels=[Linear(view="v"), Precomputed(view="m"), Precomputed(view="m", index=1)],
     ),
-    "composite": case(kernels=[RBF(gamma=0.1) + Linear(), 3.0 * (RBF(gamma=0.2) * Polynomial(degree=2, coef0=1.0)), Laplacian()]),
+    "composite": case(
+        kernels=[
+            RBF(gamma=0.1) + Linear(),
+            3.0 * (RBF(gamma=0.2) * Polynomial(degree=2, coef0=1.0)),
+            Laplacian(),
+        ]
+    ),
     "histograms": case(np.abs(X), np.abs(X_TEST), kernels=[Chi2(gamma=0.3), HistogramIntersection()]),
     "string labels": case(y=WORDS),
     "object labels": case(y=WORDS.astype(object)),
@@ -103,10 +127,22 @@ def test_attributes_and_parameters_come_back(name, fitted, tmp_path):
     assert type(again) is type(model)
     assert repr(again.get_params()) == repr(model.get_params())
     assert set(vars(again)) == set(vars(model))
-    for attribute in ("classes_", "kernel_weights_", "support_", "dual_coef_", "intercept_", "duality_gap_", "dual_objective_"):
+    for attribute in (
+        "classes_",
+        "kernel_weights_",
+        "support_",
+        "dual_coef_",
+        "intercept_",
+        "duality_gap_",
+        "dual_objective_",
+    ):
         np.testing.assert_array_equal(getattr(again, attribute), getattr(model, attribute))
     assert again.history_ == model.history_
-    assert again.n_iter_ == model.n_iter_ and again.converged_ == model.converged_ and again.n_features_in_ == model.n_features_in_
+    assert (
+        again.n_iter_ == model.n_iter_
+        and again.converged_ == model.converged_
+        and again.n_features_in_ == model.n_features_in_
+    )
     again.set_params(tol=1e-2).fit(*CASES[name][0:3:2])  # it is a whole estimator, not only a predictor
 
 
@@ -121,7 +157,9 @@ def test_feature_names_are_checked_after_loading(fitted, tmp_path):
 def test_a_loaded_model_can_be_saved_again(fitted, tmp_path):
     fitted("dense").save(tmp_path / "first")
     raymkl.load(tmp_path / "first").save(tmp_path / "second")
-    np.testing.assert_array_equal(raymkl.load(tmp_path / "second").decision_function(X_TEST), fitted("dense").decision_function(X_TEST))
+    np.testing.assert_array_equal(
+        raymkl.load(tmp_path / "second").decision_function(X_TEST), fitted("dense").decision_function(X_TEST)
+    )
 
 
 def test_a_function_cannot_be_saved(tmp_path):
@@ -148,19 +186,25 @@ def test_an_unfitted_model_cannot_be_saved(tmp_path):
 
 def test_a_file_says_the_oldest_version_that_can_read_it(fitted, tmp_path):
     """A model with the preparation of its columns is version 2; others are what they were."""
-    prepared = TableModel(fitted("dense"), Preparation({None: list("abcdef")}, dict.fromkeys("abcdef", 1), target="label"))
+    prepared = TableModel(
+        fitted("dense"), Preparation({None: list("abcdef")}, dict.fromkeys("abcdef", 1), target="label")
+    )
     for model, version in ((fitted("dense"), 1), (prepared, 2)):
         model.save(tmp_path / "m")
         with pa.memory_map(str(tmp_path / "m")) as source:
             head = json.loads(pa.ipc.open_file(source).schema.metadata[b"raymkl"])
         assert head["format"] == version and head["class"] == "MKLClassifier"
         assert ("preparation" in head) is (version == 2)
-    np.testing.assert_array_equal(raymkl.load(tmp_path / "m").decision_function(FRAME_TEST), fitted("dense").decision_function(X_TEST))
+    np.testing.assert_array_equal(
+        raymkl.load(tmp_path / "m").decision_function(FRAME_TEST), fitted("dense").decision_function(X_TEST)
+    )
 
 
 def test_a_preparation_that_says_something_else(fitted, tmp_path):
     TableModel(fitted("dense"), Preparation({None: ["a"]}, {"a": 6})).save(tmp_path / "good")
-    rewritten(tmp_path / "good", tmp_path / "strange", lambda head: head["preparation"].update(code="import os"))
+    rewritten(
+        tmp_path / "good", tmp_path / "strange", lambda head: head["preparation"].update(code="import os")
+    )
     with pytest.raises(ValueError, match=r"strange is damaged or was not written by raymkl.*code"):
         raymkl.load(tmp_path / "strange")
 
@@ -171,7 +215,9 @@ def test_a_file_holds_support_vectors_and_no_other_rows(tmp_path):
     for n in (100, 2000):
         rng = np.random.default_rng(0)
         y = np.arange(n) % 2
-        model = MKLClassifier(kernels=[Linear()], engine="local").fit(rng.normal(size=(n, 50)) + 10.0 * y[:, None], y)
+        model = MKLClassifier(kernels=[Linear()], engine="local").fit(
+            rng.normal(size=(n, 50)) + 10.0 * y[:, None], y
+        )
         model.save(tmp_path / "m")
         bound = 8 * 50 * len(model.support_) + 20_000
         sizes.append((tmp_path / "m").stat().st_size)
@@ -212,7 +258,7 @@ def test_the_file_is_arrow_and_json(fitted, tmp_path):
     assert not any(value.startswith((b"\x80\x04", b"\x80\x05")) for value in table["data"].to_pylist())
 
 
-# -- files that are not models ----------------------------------------------------------------------------------------
+# -- files that are not models ---------------------------------------------------------------------
 
 
 def rewritten(source, target, change):
@@ -236,7 +282,9 @@ def older(head):
         del attributes["_stack_depths"]  # as the oldest did
 
 
-@pytest.mark.parametrize("name", ["dense", "sparse", "precomputed", "matrix and vectors", "several classes", "spherical"])
+@pytest.mark.parametrize(
+    "name", ["dense", "sparse", "precomputed", "matrix and vectors", "several classes", "spherical"]
+)
 def test_older_files_are_read(name, fitted, tmp_path):
     model, test = fitted(name), CASES[name][1]
     model.save(tmp_path / "new")
@@ -253,8 +301,17 @@ def test_parts_of_the_expansion_are_written_under_the_names_they_always_had(fitt
     fitted("spherical").save(tmp_path / "m")
     with pa.memory_map(str(tmp_path / "m")) as source:
         attributes = json.loads(pa.ipc.open_file(source).schema.metadata[b"raymkl"])["attributes"]
-    names = {"_effective_weights", "_gate_of_entry", "_support_rows", "_support_gates", "_n_train", "_stack_depths"}
-    assert names | {"kernels_", "dual_coef_", "support_"} <= set(attributes) and "expansion_" not in attributes
+    names = {
+        "_effective_weights",
+        "_gate_of_entry",
+        "_support_rows",
+        "_support_gates",
+        "_n_train",
+        "_stack_depths",
+    }
+    assert (
+        names | {"kernels_", "dual_coef_", "support_"} <= set(attributes) and "expansion_" not in attributes
+    )
 
 
 def test_a_missing_file(tmp_path):
@@ -263,7 +320,9 @@ def test_a_missing_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"garbage", b"ARROW1\x00\x00" + b"\x00" * 100, b"\x80\x04N." * 50], ids=["empty", "text", "zeros", "pickle"]
+    "content",
+    [b"", b"garbage", b"ARROW1\x00\x00" + b"\x00" * 100, b"\x80\x04N." * 50],
+    ids=["empty", "text", "zeros", "pickle"],
 )
 def test_garbage(content, tmp_path):
     (tmp_path / "bad").write_bytes(content)
@@ -282,7 +341,12 @@ def test_truncated_files(part, fitted, tmp_path):
 
 def test_arrow_files_of_others(tmp_path):
     table = pa.table({"a": [1, 2]})
-    for name, metadata in (("none", None), ("other", {"raymkl": "no json"}), ("list", {"raymkl": "[1]"}), ("empty", {"raymkl": "{}"})):
+    for name, metadata in (
+        ("none", None),
+        ("other", {"raymkl": "no json"}),
+        ("list", {"raymkl": "[1]"}),
+        ("empty", {"raymkl": "{}"}),
+    ):
         with pa.OSFile(str(tmp_path / name), "wb") as sink:
             written = table.replace_schema_metadata(metadata)
             with pa.ipc.new_file(sink, written.schema) as writer:
@@ -302,12 +366,25 @@ def test_a_directory_is_not_a_model(tmp_path):
         (lambda head: head.update(format=99), "format 99"),
         (lambda head: head.update({"class": "Popen"}), "Popen"),
         (lambda head: head["params"].update(kernels=[{"kernel": "Popen", "params": {}}]), "Popen"),
-        (lambda head: head["attributes"].update(dual_coef_={"array": "array999", "dtype": "<f8", "shape": [1]}), "array999"),
+        (
+            lambda head: head["attributes"].update(
+                dual_coef_={"array": "array999", "dtype": "<f8", "shape": [1]}
+            ),
+            "array999",
+        ),
         (lambda head: head["attributes"].update(dual_coef_={"surprise": 1}), "surprise"),
         (lambda head: head["params"].update(magic=1), "magic"),
         (lambda head: head.pop("params"), "params"),
     ],
-    ids=["later format", "unknown class", "unknown kernel", "missing array", "unknown entry", "unknown parameter", "no parameters"],
+    ids=[
+        "later format",
+        "unknown class",
+        "unknown kernel",
+        "missing array",
+        "unknown entry",
+        "unknown parameter",
+        "no parameters",
+    ],
 )
 def test_heads_that_say_something_else(change, message, fitted, tmp_path):
     """Names in the file choose among known classes; they never reach the importer."""
@@ -331,7 +408,10 @@ def test_saving_over_a_model_that_is_in_use(fitted, tmp_path):
 def test_threads_may_load_at_once(fitted, tmp_path):
     fitted("dense").save(tmp_path / "m")
     values = []
-    threads = [threading.Thread(target=lambda: values.append(raymkl.load(tmp_path / "m").decision_function(X_TEST))) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda: values.append(raymkl.load(tmp_path / "m").decision_function(X_TEST)))
+        for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -79,10 +79,14 @@ def test_matthews():
     y, guess = rng.integers(0, 4, 60), rng.integers(0, 4, 60)
     guess[:30] = y[:30]
     assert matthews(y, guess) == pytest.approx(matthews_corrcoef(y, guess))
-    assert matthews(y, guess, average="macro") == pytest.approx(np.mean([matthews_corrcoef(y == c, guess == c) for c in range(4)]))
+    assert matthews(y, guess, average="macro") == pytest.approx(
+        np.mean([matthews_corrcoef(y == c, guess == c) for c in range(4)])
+    )
     assert matthews(y > 1, guess > 1) == pytest.approx(matthews(y > 1, guess > 1, average="macro"))
     weights = rng.uniform(size=60)
-    assert matthews(y, guess, sample_weight=weights) == pytest.approx(matthews_corrcoef(y, guess, sample_weight=weights))
+    assert matthews(y, guess, sample_weight=weights) == pytest.approx(
+        matthews_corrcoef(y, guess, sample_weight=weights)
+    )
     with pytest.raises(ValueError, match="average must be None or \"macro\", got 'micro'"):
         matthews(y, guess, average="micro")
     with pytest.raises(ValueError, match="same length"):
@@ -96,9 +100,13 @@ def test_scorers_by_name():
     fitted = model.fit(X, y)
     f = fitted.decision_function(X)
     assert metrics.scorer("macro_auc")(fitted, X, y) == pytest.approx(macro_auc(y, f))
-    assert metrics.scorer("macro_average_precision")(fitted, X, y) == pytest.approx(macro_average_precision(y, f))
+    assert metrics.scorer("macro_average_precision")(fitted, X, y) == pytest.approx(
+        macro_average_precision(y, f)
+    )
     assert metrics.scorer("mcc")(fitted, X, y) == pytest.approx(matthews_corrcoef(y, fitted.predict(X)))
-    assert metrics.scorer("macro_mcc")(fitted, X, y) == pytest.approx(matthews(y, fitted.predict(X), average="macro"))
+    assert metrics.scorer("macro_mcc")(fitted, X, y) == pytest.approx(
+        matthews(y, fitted.predict(X), average="macro")
+    )
     assert metrics.scorer("accuracy")(fitted, X, y) == fitted.score(X, y)
     assert metrics.scorer(None, fitted)(fitted, X, y) == fitted.score(X, y)
     with pytest.raises(ValueError, match="no such score"):
@@ -107,7 +115,9 @@ def test_scorers_by_name():
     assert cross_val_score(model, X, y, cv=3, scoring=metrics.scorer("macro_auc")).min() > 0.9
     ours = MKLSearchCV(model, {"C": [0.1, 1.0]}, cv=3, scoring="macro_auc").fit(X, y)
     theirs = GridSearchCV(model, {"C": [0.1, 1.0]}, cv=3, scoring=metrics.scorer("macro_auc")).fit(X, y)
-    np.testing.assert_allclose(ours.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"], atol=1e-6)
+    np.testing.assert_allclose(
+        ours.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"], atol=1e-6
+    )
 
 
 def test_scorers_survive_a_trip():

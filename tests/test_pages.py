@@ -1,5 +1,5 @@
-"""README and the pages of docs/ are true: their Python blocks run, their commands work, what they print is what they say, and what they
-name exists."""
+"""README and the pages of docs/ are true: their Python blocks run, their commands work, what they print is
+what they say, and what they name exists."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ ALL = "\n".join(PAGES.values())
 BUILT = {"docs/api.rst", "docs/gallery/index.rst"}
 # Folders and files at the top of the project that the text may name.
 TOPS = ("raymkl", "tests", "examples", "cluster_configs", "docs", ".ci")
-PATH = re.compile(rf"(?<![\w/.-])(?:{'|'.join(map(re.escape, TOPS))})/[\w./-]*\w/?|(?<![\w/.-])(?:{'|'.join(map(re.escape, TOPS))})/(?!\w)")
+PATH = re.compile(
+    rf"(?<![\w/.-])(?:{'|'.join(map(re.escape, TOPS))})/[\w./-]*\w/?|(?<![\w/.-])(?:{'|'.join(map(re.escape, TOPS))})/(?!\w)"
+)
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
@@ -45,7 +47,9 @@ def shell_lines(text: str) -> list[str]:
 
 
 def printed(text: str) -> dict[int, str]:
-    """What Python blocks print, by the line of the fence that ends them: blocks of text that follow on a lone "prints"."""
+    """What Python blocks print, by the line of the fence that ends them: blocks of text that follow on a lone
+    "prints".
+    """
     found = re.finditer(r"^```\n\nprints:?\n\n```text\n(.*?)^```$", text, re.S | re.M)
     return {text.count("\n", 0, match.start()) + 1: match.group(1) for match in found}
 
@@ -63,7 +67,9 @@ def cases():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", cases())
 def test_python_blocks_run_and_commands_work(name, request, tmp_path, monkeypatch):
-    """In the order of the page and in one namespace; commands come after the blocks above them, which make their files."""
+    """In the order of the page and in one namespace; commands come after the blocks above them, which make
+    their files.
+    """
     if request.node.get_closest_marker("ray"):
         request.getfixturevalue("ray_cluster")
     monkeypatch.chdir(tmp_path)
@@ -121,14 +127,18 @@ def assert_yaml_is_read(text: str) -> None:
 
 
 def test_the_pages_are_found():
-    assert {"README.md", "docs/index.md", "docs/start.md", "docs/command_line.md", "docs/studies.md"} <= set(PAGES) and len(PAGES) > 20
+    assert {"README.md", "docs/index.md", "docs/start.md", "docs/command_line.md", "docs/studies.md"} <= set(
+        PAGES
+    ) and len(PAGES) > 20
     code = [case.values[0] for case in cases()]
     assert len(code) >= 14 and sum(map(len, (printed(PAGES[name]) for name in code))) >= 8
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_links_lead_somewhere(name):
-    """To files, and to headings of pages; pages are looked up by the names that GitHub and the site give to headings."""
+    """To files, and to headings of pages; pages are looked up by the names that GitHub and the site give to
+    headings.
+    """
     here, missing = (ROOT / name).parent, []
     for target in re.findall(r"\]\(([^)]+)\)", PAGES[name]):
         if "://" in target or target.startswith("mailto:"):
@@ -137,13 +147,18 @@ def test_links_lead_somewhere(name):
         page = (here / path).resolve().relative_to(ROOT).as_posix() if path else name
         if page in BUILT:
             continue
-        if not (ROOT / page).exists() or (heading and heading not in headings((ROOT / page).read_text(encoding="utf-8"))):
+        if not (ROOT / page).exists() or (
+            heading and heading not in headings((ROOT / page).read_text(encoding="utf-8"))
+        ):
             missing.append(target)
     assert missing == []
 
 
 def headings(text: str) -> set[str]:
-    return {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in re.findall(r"^#+ (.*)$", text, re.M)}
+    return {
+        re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-")
+        for title in re.findall(r"^#+ (.*)$", text, re.M)
+    }
 
 
 def test_files_that_are_named_exist():
@@ -159,7 +174,11 @@ def test_names_that_are_quoted_exist():
         parts, thing = name.split(".")[1:], raymkl
         for position, part in enumerate(parts):
             try:
-                thing = getattr(thing, part) if hasattr(thing, part) else import_module(".".join(["raymkl", *parts[: position + 1]]))
+                thing = (
+                    getattr(thing, part)
+                    if hasattr(thing, part)
+                    else import_module(".".join(["raymkl", *parts[: position + 1]]))
+                )
             except ImportError:
                 missing.append(name)
                 break
@@ -168,13 +187,21 @@ def test_names_that_are_quoted_exist():
 
 def test_parameters_that_are_quoted_exist():
     """Rows of the table of parameters, and the fields of RayParams."""
-    known = set(inspect.signature(raymkl.MKLClassifier).parameters) | set(inspect.signature(raymkl.MKLClassifier.fit).parameters)
+    known = set(inspect.signature(raymkl.MKLClassifier).parameters) | set(
+        inspect.signature(raymkl.MKLClassifier.fit).parameters
+    )
     table = PAGES["docs/choosing.md"].split("| parameter | values |")[1].split("\n\n")[0]
-    quoted = {name for row in re.findall(r"^\| (`[^|]*) \|", table, re.M) for name in re.findall(r"`(\w+)`", row)}
+    quoted = {
+        name for row in re.findall(r"^\| (`[^|]*) \|", table, re.M) for name in re.findall(r"`(\w+)`", row)
+    }
     assert len(quoted) > 12 and quoted <= known
-    fields = PAGES["docs/on_a_cluster.md"].split("| field of `RayParams` | what it says |")[1].split("\n\n")[0]
+    fields = (
+        PAGES["docs/on_a_cluster.md"].split("| field of `RayParams` | what it says |")[1].split("\n\n")[0]
+    )
     used = {name for call in re.findall(r"RayParams\(([^)]*)\)", ALL) for name in re.findall(r"(\w+)=", call)}
-    used |= {name for row in re.findall(r"^\| (`[^|]*) \|", fields, re.M) for name in re.findall(r"`(\w+)`", row)}
+    used |= {
+        name for row in re.findall(r"^\| (`[^|]*) \|", fields, re.M) for name in re.findall(r"`(\w+)`", row)
+    }
     assert len(used) > 8 and used <= set(inspect.signature(raymkl.RayParams).parameters)
 
 
@@ -196,7 +223,9 @@ def test_options_that_are_quoted_exist():
 
 
 def test_studies_are_up_to_date():
-    """The page is what `python docs/make_studies.py` writes, and every file of results says when and by what it was made."""
+    """The page is what `python docs/make_studies.py` writes, and every file of results says when and by what
+    it was made.
+    """
     place = importlib.util.spec_from_file_location("make_studies", ROOT / "docs" / "make_studies.py")
     studies = importlib.util.module_from_spec(place)
     sys.modules["make_studies"] = studies
@@ -206,5 +235,7 @@ def test_studies_are_up_to_date():
     assert len(files) >= 8 and {path.parent.name for path in files} == {"results"}
     for path in files:
         head = path.read_text(encoding="utf-8")
-        assert re.search(r"^# date: 20\d\d-\d\d-\d\d", head[:400], re.M) and re.search(r"^# command: python examples/", head, re.M)
+        assert re.search(r"^# date: 20\d\d-\d\d-\d\d", head[:400], re.M) and re.search(
+            r"^# command: python examples/", head, re.M
+        )
         assert f"examples/results/{path.name}" in PAGES["docs/studies.md"]

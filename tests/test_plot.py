@@ -63,11 +63,15 @@ def labels(ticks):
 def test_bars_have_the_lengths_of_the_weights(binary):
     display = KernelWeightsDisplay.from_estimator(binary)
     order = np.argsort(-binary.kernel_weights_, kind="stable")
-    np.testing.assert_allclose([bar.get_width() for bar in display.ax_.patches], binary.kernel_weights_[order])
+    np.testing.assert_allclose(
+        [bar.get_width() for bar in display.ax_.patches], binary.kernel_weights_[order]
+    )
     assert labels(display.ax_.get_yticklabels()) == [repr(BANK[m]) for m in order]
     unsorted = KernelWeightsDisplay.from_estimator(binary, sort=False, top=2)
     assert len(unsorted.ax_.patches) == 2 and "2 largest of 4" in unsorted.ax_.get_title()
-    assert [bar.get_width() for bar in unsorted.ax_.patches] == binary.kernel_weights_[np.sort(order[:2])].tolist()
+    assert [bar.get_width() for bar in unsorted.ax_.patches] == binary.kernel_weights_[
+        np.sort(order[:2])
+    ].tolist()
 
 
 def test_weights_of_several_classes_are_a_heat_map(many):
@@ -112,7 +116,9 @@ def test_alignment_matrix_and_labels(data, binary):
     np.testing.assert_allclose(display.ax_.images[0].get_array()[4, :4], target)
     assert labels(display.ax_.get_xticklabels())[-1] == "labels"
     on_support = AlignmentDisplay.from_estimator(binary)
-    np.testing.assert_allclose(on_support.alignment, diagnostics.alignment(BANK, X[binary.support_]), atol=1e-10)
+    np.testing.assert_allclose(
+        on_support.alignment, diagnostics.alignment(BANK, X[binary.support_]), atol=1e-10
+    )
     stack = np.stack([kernel(X) for kernel in BANK], axis=-1)
     assert AlignmentDisplay.from_kernels(stack).names == ["matrix 0", "matrix 1", "matrix 2", "matrix 3"]
 
@@ -121,13 +127,18 @@ def test_spectra_are_lines(data, binary):
     X, _ = data
     found = diagnostics.spectra(BANK, X)
     display = found.plot()
-    assert isinstance(display, SpectraDisplay) and (display.ax_.get_xscale(), display.ax_.get_yscale()) == ("log", "log")
+    assert isinstance(display, SpectraDisplay) and (display.ax_.get_xscale(), display.ax_.get_yscale()) == (
+        "log",
+        "log",
+    )
     for line, values, decay in zip(display.ax_.lines, found.eigenvalues, found.decay, strict=True):
         np.testing.assert_allclose(line.get_ydata(), values[values > 1e-14 * values[0]])
         np.testing.assert_array_equal(line.get_xdata(), np.arange(1, len(line.get_ydata()) + 1))
         assert f"decay {decay:.2g}" in line.get_label()
     on_support = SpectraDisplay.from_estimator(binary)
-    np.testing.assert_allclose(on_support.eigenvalues, diagnostics.spectra(BANK, X[binary.support_]).eigenvalues, atol=1e-10)
+    np.testing.assert_allclose(
+        on_support.eigenvalues, diagnostics.spectra(BANK, X[binary.support_]).eigenvalues, atol=1e-10
+    )
     some = SpectraDisplay.from_kernels(kernels.rbf(np.geomspace(0.01, 10, 30)), X, top=5)
     assert len(some.ax_.lines) == 5 and "5 of 30" in some.ax_.get_title()
 
@@ -153,7 +164,11 @@ def test_many_kernels(data):
 
 def test_names():
     assert shorten("x" * 100, 20) == "x" * 13 + "…" + "x" * 6
-    assert kernel_names([kernels.Linear(), kernels.Linear(), kernels.RBF()]) == ["Linear() #0", "Linear() #1", "RBF()"]
+    assert kernel_names([kernels.Linear(), kernels.Linear(), kernels.RBF()]) == [
+        "Linear() #0",
+        "Linear() #1",
+        "RBF()",
+    ]
 
 
 def test_errors(binary):
@@ -201,7 +216,9 @@ def plane():
 
 @pytest.fixture(scope="module")
 def clustered(plane):
-    return ClusteredMKLClassifier(n_clusters=4, n_features=16, max_iter=3, final_epochs=2, engine="local", random_state=0).fit(*plane)
+    return ClusteredMKLClassifier(
+        n_clusters=4, n_features=16, max_iter=3, final_epochs=2, engine="local", random_state=0
+    ).fit(*plane)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -235,19 +252,31 @@ class TestClusters:
         assert labels(display.ax_.get_xticklabels()) == ["width", "height"]
         assert labels(display.ax_.get_yticklabels())[0] == f"cluster 0 ({clustered.cluster_weights_[0]:.0%})"
         many = ScalesDisplay(np.arange(100.0)[None], [f"c{j}" for j in range(100)]).plot(top=3)
-        assert labels(many.ax_.get_xticklabels()) == ["c97", "c98", "c99"] and "3 largest of 100" in many.ax_.get_title()
+        assert (
+            labels(many.ax_.get_xticklabels()) == ["c97", "c98", "c99"]
+            and "3 largest of 100" in many.ax_.get_title()
+        )
 
     def test_names_of_a_data_frame(self, plane):
         X, y = pd.DataFrame(plane[0], columns=["east", "north"]), plane[1]
-        model = ClusteredMKLClassifier(n_clusters=2, n_features=8, max_iter=2, final_epochs=1, engine="local", random_state=0).fit(X, y)
+        model = ClusteredMKLClassifier(
+            n_clusters=2, n_features=8, max_iter=2, final_epochs=1, engine="local", random_state=0
+        ).fit(X, y)
         assert labels(ScalesDisplay.from_estimator(model).ax_.get_xticklabels()) == ["east", "north"]
         display = ClustersDisplay.from_estimator(model, X, y, resolution=10)
         assert (display.ax_.get_xlabel(), display.ax_.get_ylabel()) == ("east", "north")
 
     def test_given_axes_and_many_rows(self, plane, clustered):
         figure, (left, right) = plt.subplots(1, 2)
-        display = ClustersDisplay.from_estimator(clustered, np.tile(plane[0], (30, 1)), ax=right, resolution=10, legend=False)
-        assert display.ax_ is right and display.figure_ is figure and not left.has_data() and right.get_legend() is None
+        display = ClustersDisplay.from_estimator(
+            clustered, np.tile(plane[0], (30, 1)), ax=right, resolution=10, legend=False
+        )
+        assert (
+            display.ax_ is right
+            and display.figure_ is figure
+            and not left.has_data()
+            and right.get_legend() is None
+        )
         assert len(display.X) == 3_000
         figure.canvas.draw()
         assert ScalesDisplay.from_estimator(clustered, ax=left).ax_ is left
@@ -260,7 +289,9 @@ class TestClusters:
             ScalesDisplay.from_estimator(ClusteredMKLClassifier())
         with pytest.raises(ValueError, match="MKLClassifier has no clusters to draw: there is no means_"):
             ClustersDisplay.from_estimator(binary, X)
-        mixture = DirichletProcessMixture(n_clusters=2, engine="local", random_state=0).fit(np.c_[X, X[:, :1] ** 2])
+        mixture = DirichletProcessMixture(n_clusters=2, engine="local", random_state=0).fit(
+            np.c_[X, X[:, :1] ** 2]
+        )
         with pytest.raises(ValueError, match="must have two columns, this one has 3"):
             ClustersDisplay.from_estimator(mixture, X)
         with pytest.raises(ValueError, match="DirichletProcessMixture has no scales to draw"):

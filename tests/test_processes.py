@@ -12,7 +12,10 @@ pytestmark = pytest.mark.skipif(not PROC.is_dir(), reason="there is no /proc")
 
 # A process with a title like a shard's; it ends with what it reads from.
 NAMED = "import sys; sys.stdin.read()"
-PARENT = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {NAMED!r}, 'ray::Shard.advance'], stdin=sys.stdin)"
+PARENT = (
+    f"import subprocess, sys; subprocess.run([sys.executable, '-c', {NAMED!r}, 'ray::Shard.advance'], "
+    "stdin=sys.stdin)"
+)
 
 
 def children(command):
@@ -22,7 +25,9 @@ def children(command):
 def test_descendants_are_found_and_struck():
     process = children([PARENT])
     try:
-        assert wait_for(lambda: any("ray::Shard.advance" in line for line in own_processes(process.pid).values()), 30)
+        assert wait_for(
+            lambda: any("ray::Shard.advance" in line for line in own_processes(process.pid).values()), 30
+        )
         inner = {pid for pid, line in own_processes(process.pid).items() if "ray::Shard.advance" in line}
         assert len(inner) == 1 and process.pid not in inner
         assert {*inner, process.pid} <= set(own_processes())

@@ -1,4 +1,6 @@
-"""The README is short, its first two commands install, run and test, and the examples are listed with their times."""
+"""The README is short, its first two commands install, run and test, and the examples are listed with their
+times.
+"""
 
 import re
 from pathlib import Path
@@ -30,7 +32,9 @@ def test_pages_of_the_guide_are_linked():
 
 
 def test_examples_are_listed():
-    """Every program stands in the table of examples/README.md, with a time; modules that they share are named below it."""
+    """Every program stands in the table of examples/README.md, with a time; modules that they share are named
+    below it.
+    """
     folder = ROOT / "examples"
     text = (folder / "README.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `([\w/]+\.py)` \|.*\| ([^|]+) \|$", text, re.M))

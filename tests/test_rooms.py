@@ -1,4 +1,6 @@
-"""The rooms of the package: imports point down, no room is crowded, and only public modules stand at the top."""
+"""The rooms of the package: imports point down, no room is crowded, and only public modules stand at the
+top.
+"""
 
 import ast
 from pathlib import Path
@@ -28,7 +30,9 @@ MOST_FILES = 12
 
 
 def imported(path):
-    """Parts of the full names of everything that a file imports, at the top, in functions and for type checkers."""
+    """Parts of the full names of everything that a file imports, at the top, in functions and for type
+    checkers.
+    """
     package = ["raymkl", *path.relative_to(ROOT).parts[:-1]]
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -67,7 +71,11 @@ def test_imports_point_down(room):
     [
         ("data/rows.py", "from ..kernels.base import Kernel", "raymkl.kernels.base.Kernel"),
         ("kernels/pairs/basis.py", "def f():\n    from ...optim import norms", "raymkl.optim.norms"),
-        ("kernels/pairs/basis.py", "from .statistics import Statistic\nfrom ..base import Kernel\nfrom ...data import views", None),
+        (
+            "kernels/pairs/basis.py",
+            "from .statistics import Statistic\nfrom ..base import Kernel\nfrom ...data import views",
+            None,
+        ),
         ("engine/run.py", "import raymkl.models.base", "raymkl.models.base"),
         ("engine/run.py", "if True:\n    from .. import io", "raymkl.io"),
         ("models/base.py", "from ..io import save\nfrom ..engine import Head", None),
@@ -86,16 +94,34 @@ def test_a_wrong_arrow_is_seen(tmp_path, monkeypatch, place, line, wrong):
 
 # Names under which fitted models go about in the rooms that look at them.
 MODELS = {"model", "fitted", "estimator"}
-LOOKERS = [ROOT / "inspection", ROOT / "plot", ROOT / "cli", ROOT / "serve", *(ROOT / f"{name}.py" for name in PUBLIC)]
+LOOKERS = [
+    ROOT / "inspection",
+    ROOT / "plot",
+    ROOT / "cli",
+    ROOT / "serve",
+    *(ROOT / f"{name}.py" for name in PUBLIC),
+]
 
 
 def test_fitted_models_are_read_through_public_attributes():
-    """What predictions are made of is `expansion_`; nothing else of a model's inside is looked at from outside."""
+    """What predictions are made of is `expansion_`; nothing else of a model's inside is looked at from
+    outside.
+    """
     found = []
-    for path in (file for place in LOOKERS for file in ([place] if place.suffix else sorted(place.rglob("*.py")))):
+    for path in (
+        file for place in LOOKERS for file in ([place] if place.suffix else sorted(place.rglob("*.py")))
+    ):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
-                owner = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", None)
+            if (
+                isinstance(node, ast.Attribute)
+                and node.attr.startswith("_")
+                and not node.attr.startswith("__")
+            ):
+                owner = (
+                    node.value.attr
+                    if isinstance(node.value, ast.Attribute)
+                    else getattr(node.value, "id", None)
+                )
                 if owner in MODELS:
                     found.append(f"{path.relative_to(ROOT)}:{node.lineno} {owner}.{node.attr}")
     assert found == []
@@ -103,7 +129,9 @@ def test_fitted_models_are_read_through_public_attributes():
 
 def test_no_room_is_crowded():
     rooms = [ROOT / room for room in FLOORS]
-    rooms += [path for room in rooms for path in room.rglob("*") if path.is_dir() and path.name != "__pycache__"]
+    rooms += [
+        path for room in rooms for path in room.rglob("*") if path.is_dir() and path.name != "__pycache__"
+    ]
     crowded = {}
     for room in rooms:
         files = [path.stem for path in room.glob("*.py") if not path.stem.startswith("__")]

@@ -1,4 +1,6 @@
-"""What editors and type checkers see of the package: the public names with their types, and nothing that is not there."""
+"""What editors and type checkers see of the package: the public names with their types, and nothing that is
+not there.
+"""
 
 import ast
 import re
@@ -55,7 +57,9 @@ kernels.Gaussian  # error: attr-defined
 def test_checkers_are_told_the_names_that_there_are(module):
     """Names are loaded when they are used, which a checker cannot follow; a block for it lists them again."""
     tree = ast.parse(Path(module.__file__).read_text())
-    block = next(node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+    block = next(
+        node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    )
     told = {name.asname: (node.module, name.name) for node in block.body for name in node.names}
     assert set(told) == set(module.__all__) == set(module._HOMES)
     for public, (home, name) in told.items():
@@ -73,13 +77,24 @@ def test_the_package_says_that_it_is_typed():
 
 @pytest.mark.slow
 def test_public_modules_and_their_use_pass_the_type_checker(tmp_path):
-    """One run of mypy over the modules that pyproject.toml lists and over a small program that uses the public names."""
+    """One run of mypy over the modules that pyproject.toml lists and over a small program that uses the
+    public names.
+    """
     pytest.importorskip("mypy", reason="mypy is not installed")
     tomllib = pytest.importorskip("tomllib")
     modules = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]["files"]
     program = tmp_path / "use.py"
     program.write_text(USE)
-    command = [sys.executable, "-m", "mypy", "--cache-dir", tmp_path / "cache", "--no-pretty", *modules, program]
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--cache-dir",
+        tmp_path / "cache",
+        "--no-pretty",
+        *modules,
+        program,
+    ]
     output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300).stdout
     found = {}
     for place, number, kind, text in re.findall(r"^(\S+?):(\d+): (error|note): (.*)$", output, re.M):

@@ -1,4 +1,6 @@
-"""Checkpoints and kernel stores are data: whatever is in them, reading ends in the written content or in a clear ValueError."""
+"""Checkpoints and kernel stores are data: whatever is in them, reading ends in the written content or in a
+clear ValueError.
+"""
 
 import json
 import warnings
@@ -12,7 +14,7 @@ from raymkl.engine.faults import checkpoint
 from raymkl.kernels import write_store
 from tests.damage import damaged, written
 
-# -- checkpoints ------------------------------------------------------------------------------------------------------
+# -- checkpoints -----------------------------------------------------------------------------------
 
 IDENTITY = {"data": "1234", "C": "1.0"}
 
@@ -21,7 +23,14 @@ def state(round_number):
     rng = np.random.default_rng(round_number)
     part = {"a": rng.normal(size=40), "theta": rng.random(3), "stage": 0, "rounds": round_number}
     history = [{"round": 1, "gap": np.inf}]
-    return {"round": round_number, "seconds": 1.5, "history": history, "results": {}, "finished": [], "heads": {"0": part}}
+    return {
+        "round": round_number,
+        "seconds": 1.5,
+        "history": history,
+        "results": {},
+        "finished": [],
+        "heads": {"0": part},
+    }
 
 
 def read_quietly(checkpoints):
@@ -31,7 +40,11 @@ def read_quietly(checkpoints):
 
 
 def test_damaged_checkpoints_give_way_to_the_one_before(tmp_path):
-    checkpoints, rng, passed_over = checkpoint.Checkpoints(str(tmp_path), IDENTITY), np.random.default_rng(3), 0
+    checkpoints, rng, passed_over = (
+        checkpoint.Checkpoints(str(tmp_path), IDENTITY),
+        np.random.default_rng(3),
+        0,
+    )
     for number in (1, 2):
         checkpoints.write(state(number))
     newest = tmp_path / "raymkl-2.checkpoint"
@@ -75,7 +88,9 @@ def test_crafted_checkpoints_are_passed_over(change, tmp_path):
     table = pack(state(3), {"raymkl-checkpoint": json.dumps({"format": 1, "identity": IDENTITY, "round": 3})})
 
     def finished(table):
-        return table.replace_schema_metadata({**table.schema.metadata, "digest": checkpoint._digest_of_table(table)})
+        return table.replace_schema_metadata(
+            {**table.schema.metadata, "digest": checkpoint._digest_of_table(table)}
+        )
 
     path = written(finished(table), tmp_path / "raymkl-3.checkpoint")
     assert read_quietly(checkpoints)[1] == []  # so far it is a good one
@@ -85,14 +100,16 @@ def test_crafted_checkpoints_are_passed_over(change, tmp_path):
     assert found is None and "raymkl-3.checkpoint is damaged and not used" in messages[0]
 
 
-# -- kernel stores ----------------------------------------------------------------------------------------------------
+# -- kernel stores ---------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def store(tmp_path):
     rng = np.random.default_rng(5)
     stack = rng.normal(size=(24, 24, 3))
-    write_store(tmp_path / "store", stack + stack.transpose(1, 0, 2), block_rows=10, dtype=np.float64, progress=False)
+    write_store(
+        tmp_path / "store", stack + stack.transpose(1, 0, 2), block_rows=10, dtype=np.float64, progress=False
+    )
     return tmp_path / "store"
 
 
@@ -117,8 +134,15 @@ def test_damaged_descriptions_of_stores(store):
 
 
 def test_damaged_files_of_stores(store):
-    """Values are not hashed (a store may be larger than memory): a changed one is read as it is, and nothing else changes."""
-    file, want, refused, rng = next(iter(sorted(store.glob("rows-*")))), contents(store), 0, np.random.default_rng(8)
+    """Values are not hashed (a store may be larger than memory): a changed one is read as it is, and nothing
+    else changes.
+    """
+    file, want, refused, rng = (
+        next(iter(sorted(store.glob("rows-*")))),
+        contents(store),
+        0,
+        np.random.default_rng(8),
+    )
     whole = file.read_bytes()
     values = want[:10].tobytes()
     start = whole.index(values)
@@ -172,7 +196,9 @@ def test_crafted_descriptions_of_stores(change, message, store):
         KernelStore(store)
 
 
-@pytest.mark.parametrize("text", ["[" * 200_000, "3", "null", '"store"', "{}", b"\xff\xfe"], ids=lambda text: repr(text[:9]))
+@pytest.mark.parametrize(
+    "text", ["[" * 200_000, "3", "null", '"store"', "{}", b"\xff\xfe"], ids=lambda text: repr(text[:9])
+)
 def test_descriptions_of_stores_that_are_something_else(text, store):
     (store / "store.json").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ValueError, match=r"store\.json cannot be used"):

@@ -1,4 +1,6 @@
-"""Model files are data: whatever is in them, loading ends in the model that was saved or in a clear ValueError."""
+"""Model files are data: whatever is in them, loading ends in the model that was saved or in a clear
+ValueError.
+"""
 
 import json
 import re
@@ -28,15 +30,23 @@ MODELS = {
         sp.csr_matrix(X_TEST),
     ),
     "table": lambda: (
-        TableModel(MODELS["dense"]()[0], Preparation({None: ["a"]}, {"a": 6}, {"a": np.zeros(6)}, {"a": np.ones(6)}, target="label")),
+        TableModel(
+            MODELS["dense"]()[0],
+            Preparation({None: ["a"]}, {"a": 6}, {"a": np.zeros(6)}, {"a": np.ones(6)}, target="label"),
+        ),
         {"a": X_TEST},
     ),
     "localized": lambda: (LocalizedMKLClassifier(kernels=rbf([0.1, 1.0]), engine="local").fit(X, Y), X_TEST),
     "folds": lambda: (
-        MKLClassifier(kernels=rbf([0.1, 1.0]), probability="isotonic", conformal=True, cv=2, engine="local").fit(X, THREE),
+        MKLClassifier(
+            kernels=rbf([0.1, 1.0]), probability="isotonic", conformal=True, cv=2, engine="local"
+        ).fit(X, THREE),
         X_TEST,
     ),
-    "strings": lambda: (MKLRegressor(kernels=[Spectrum(2), Spectrum(3)], engine="local").fit(DNA, Y.astype(float)), DNA[:10]),
+    "strings": lambda: (
+        MKLRegressor(kernels=[Spectrum(2), Spectrum(3)], engine="local").fit(DNA, Y.astype(float)),
+        DNA[:10],
+    ),
 }
 
 
@@ -66,11 +76,16 @@ def test_damaged_models_are_refused_or_unharmed(name, tmp_path):
 
 
 def test_damage_of_the_digest_hides_no_other(tmp_path):
-    """Whatever happens to the digest or its name, a change elsewhere does not pass as that of an old file without one."""
+    """Whatever happens to the digest or its name, a change elsewhere does not pass as that of an old file
+    without one.
+    """
     model, _ = MODELS["dense"]()
     model.save(tmp_path / "fuzzed")
     whole = (tmp_path / "fuzzed").read_bytes()
-    coefficients, name = whole.index(model.dual_coef_.tobytes()), whole.rindex(b"raymkl-digest")  # that of the footer counts
+    coefficients, name = (
+        whole.index(model.dual_coef_.tobytes()),
+        whole.rindex(b"raymkl-digest"),
+    )  # that of the footer counts
     for at in range(name - 4, name + len("raymkl-digest")):  # four bytes before it say its length
         for change in (1, 2, 0x20, 0x80, whole[at]):
             data = bytearray(whole)
@@ -81,11 +96,16 @@ def test_damage_of_the_digest_hides_no_other(tmp_path):
                 raymkl.load(tmp_path / "fuzzed")
 
 
-@pytest.mark.parametrize("metadata", [{}, {b"raymkl-digest": b""}, {b"raymkl": b""}, {b"pandas": b"{}"}], ids=str)
+@pytest.mark.parametrize(
+    "metadata", [{}, {b"raymkl-digest": b""}, {b"raymkl": b""}, {b"pandas": b"{}"}], ids=str
+)
 def test_other_metadata_are_refused(metadata, tmp_path):
     MODELS["dense"]()[0].save(tmp_path / "good")
     table = table_of(tmp_path / "good")
-    written(table.replace_schema_metadata({**table.schema.metadata, **metadata} if metadata else {}), tmp_path / "changed")
+    written(
+        table.replace_schema_metadata({**table.schema.metadata, **metadata} if metadata else {}),
+        tmp_path / "changed",
+    )
     with pytest.raises(ValueError, match="changed"):
         raymkl.load(tmp_path / "changed")
 
@@ -111,7 +131,8 @@ def test_changed_descriptions_without_a_digest(name, tmp_path):
             assert type(found) is type(model)
 
 
-# Stands for text that is put into the JSON afterwards: the encoder itself ends at Python's limit of the depth.
+# Stands for text that is put into the JSON afterwards: the encoder itself ends at Python's limit of the
+# depth.
 DEEP = "@deep@"
 
 
@@ -124,7 +145,9 @@ def parameter(name, value):
 
 
 def array(dtype="<f8", shape=(1, 40)):
-    return lambda head: head["attributes"]["dual_coef_"].update(dtype=dtype, shape=list(shape) if isinstance(shape, tuple) else shape)
+    return lambda head: head["attributes"]["dual_coef_"].update(
+        dtype=dtype, shape=list(shape) if isinstance(shape, tuple) else shape
+    )
 
 
 def kernel(name, **params):
@@ -160,7 +183,9 @@ CRAFTED = {
     "lists nested too deep": (attribute("history_", DEEP + "[" * 250 + "]" * 250), "nested"),
     "tuples nested too deep": (attribute("history_", DEEP + '{"tuple":[' * 220 + "1" + "]}" * 220), "nested"),
     "kernels nested too deep": (
-        parameter("kernels", DEEP + '{"kernel":"Scaled","params":{"scale":1,"kernel":' * 220 + "1" + "}}" * 220),
+        parameter(
+            "kernels", DEEP + '{"kernel":"Scaled","params":{"scale":1,"kernel":' * 220 + "1" + "}}" * 220
+        ),
         "nested",
     ),
     "unknown entry": (attribute("history_", {"reduce": ["os.system", "true"]}), "reduce"),
@@ -191,7 +216,10 @@ CRAFTED = {
         "_support_rows",
     ),
     "gates from nowhere": (attribute("_gate_of_entry", [0, 0]), "_gate_of_entry"),
-    "a matrix of which nothing is known": (attribute("kernels_", [{"kernel": "Precomputed", "params": {}}] * 2), "_stack_depths"),
+    "a matrix of which nothing is known": (
+        attribute("kernels_", [{"kernel": "Precomputed", "params": {}}] * 2),
+        "_stack_depths",
+    ),
     "rows that are a number": (attribute("_support_rows", {"dict": [[None, 7]]}), ""),
     "bad ray parameters": (parameter("ray_params", {"ray_params": {"num_shards": -1}}), "num_shards"),
     "format that is text": (lambda head: head.update(format="1"), "description"),
@@ -201,9 +229,14 @@ CRAFTED = {
     "parameters that are a list": (lambda head: head.update(params=[1]), ""),
     "unknown part": (lambda head: head.update(code="import os"), "code"),
     "preparation that is a number": (lambda head: head.update(preparation=3), ""),
-    "preparation of numbers": (lambda head: head.update(preparation={"views": {"dict": [[3, [4]]]}, "widths": {"dict": []}}), "view"),
+    "preparation of numbers": (
+        lambda head: head.update(preparation={"views": {"dict": [[3, [4]]]}, "widths": {"dict": []}}),
+        "view",
+    ),
     "widths that are text": (
-        lambda head: head.update(preparation={"views": {"dict": [["v", ["a"]]]}, "widths": {"dict": [["a", "6"]]}}),
+        lambda head: head.update(
+            preparation={"views": {"dict": [["v", ["a"]]]}, "widths": {"dict": [["a", "6"]]}}
+        ),
         "width",
     ),
 }
@@ -234,7 +267,9 @@ def test_crafted_models_are_refused_without_allocating(name, model_file, tmp_pat
 
 def text_of(head):
     """JSON, with marked text put in as it is."""
-    return re.sub(f'"{DEEP}((?:[^"\\\\]|\\\\.)*)"', lambda found: json.loads(f'"{found[1]}"'), json.dumps(head))
+    return re.sub(
+        f'"{DEEP}((?:[^"\\\\]|\\\\.)*)"', lambda found: json.loads(f'"{found[1]}"'), json.dumps(head)
+    )
 
 
 def test_json_that_is_nothing_but_brackets(model_file, tmp_path):
@@ -250,7 +285,9 @@ def test_indices_of_a_sparse_matrix_stay_inside(tmp_path):
     rows = head["attributes"]["_support_rows"]["dict"][0][1]
     rows["shape"][1] = 2
     with pytest.raises(ValueError, match="crafted is damaged"):
-        raymkl.load(written(table.replace_schema_metadata({"raymkl": json.dumps(head)}), tmp_path / "crafted"))
+        raymkl.load(
+            written(table.replace_schema_metadata({"raymkl": json.dumps(head)}), tmp_path / "crafted")
+        )
 
 
 def test_tables_that_no_model_has(model_file, tmp_path):
@@ -314,10 +351,14 @@ def test_what_can_be_saved_can_be_loaded(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("dtype", ["<f4", ">f8", "|b1", "<i8", "|u1", "<c16", "<U3", ">U3", "|S2", "<M8[ns]", "<m8"])
+@pytest.mark.parametrize(
+    "dtype", ["<f4", ">f8", "|b1", "<i8", "|u1", "<c16", "<U3", ">U3", "|S2", "<M8[ns]", "<m8"]
+)
 @pytest.mark.parametrize("shape", [(), (3,), (2, 0), (2, 3)])
 def test_plain_arrays_come_back(dtype, shape):
-    array = np.ones(shape, np.dtype(dtype).newbyteorder("=").str if dtype[1] not in "mM" else "i8").astype(dtype)
+    array = np.ones(shape, np.dtype(dtype).newbyteorder("=").str if dtype[1] not in "mM" else "i8").astype(
+        dtype
+    )
     again = plain_array(pa.py_buffer(array.tobytes()), array.dtype.str, list(shape))
     assert again.dtype == array.dtype and again.shape == shape and again.flags.writeable
     np.testing.assert_array_equal(again, array)

@@ -1,4 +1,6 @@
-"""How the gallery runs the examples: in their quick forms, into a folder of their own, whose pictures it shows."""
+"""How the gallery runs the examples: in their quick forms, into a folder of their own, whose pictures it
+shows.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Docstrings are written to be read as they are; here they become reStructuredText.
 
-Formulas (indented paragraphs) and tables (lines with bars) are shown as they stand, `names` as code, and a trailing underscore, a bar or a
-star is what it is. Examples (>>>) are left alone. numpydoc takes the rest apart.
+Formulas (indented paragraphs) and tables (lines with bars) are shown as they stand, `names` as code, and a
+trailing underscore, a bar or a star is what it is. Examples (>>>) are left alone. numpydoc takes the rest
+apart.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ def converted(lines: list[str]) -> list[str]:
             out += [" " * before + "::", "", *block]
         else:
             code = next((i for i, line in enumerate(block) if line.lstrip().startswith(">>>")), len(block))
-            out += [line if set(line.strip()) <= {"-"} else inline(line) for line in block[:code]] + block[code:]
+            out += [line if set(line.strip()) <= {"-"} else inline(line) for line in block[:code]] + block[
+                code:
+            ]
             before = next((indent(line) for line in reversed(block) if line.strip()), before)
     return out
 

@@ -1,6 +1,7 @@
 """The page of the API: every name in `__all__` of every public module, each with a page of its own.
 
-The page is written when the site is built, so that a name that is new in `__all__` is in it without anybody's doing.
+The page is written when the site is built, so that a name that is new in `__all__` is in it without anybody's
+doing.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def module_of(name: str):
 
 
 def listed(modules: dict[str, str] = MODULES) -> dict[str, list[str]]:
-    """Full names of the public classes and functions by module; one that two modules offer stands under the first."""
+    """Full names of the public classes and functions by module; one that two modules offer stands under the
+    first.
+    """
     seen: set[int] = set()
     found: dict[str, list[str]] = {}
     for name in modules:
@@ -50,10 +53,24 @@ def listed(modules: dict[str, str] = MODULES) -> dict[str, list[str]]:
 
 def page() -> str:
     """The page as reStructuredText."""
-    lines = ["API reference", "=============", "", "Every public name. Names are imported as they are written here.", ""]
+    lines = [
+        "API reference",
+        "=============",
+        "",
+        "Every public name. Names are imported as they are written here.",
+        "",
+    ]
     for module, names in listed().items():
         title = f"{MODULES[module]}: ``{module}``"
-        lines += [title, "-" * len(title), "", ".. autosummary::", "   :toctree: generated", "   :nosignatures:", ""]
+        lines += [
+            title,
+            "-" * len(title),
+            "",
+            ".. autosummary::",
+            "   :toctree: generated",
+            "   :nosignatures:",
+            "",
+        ]
         lines += [f"   {name}" for name in names]
         lines += [""]
     return "\n".join(lines)
@@ -74,7 +91,10 @@ def write(app, config) -> None:
 def not_ours(app, kind, name, thing, skip, options):
     """Methods that scikit-learn adds say in its own documentation what they do."""
     home = getattr(thing, "__module__", None) or type(thing).__module__
-    if kind == "class" and (home.split(".")[0] not in ("raymkl", "builtins") or (name.startswith("set_") and name.endswith("_request"))):
+    if kind == "class" and (
+        home.split(".")[0] not in ("raymkl", "builtins")
+        or (name.startswith("set_") and name.endswith("_request"))
+    ):
         return True
     return skip
 

@@ -1,13 +1,17 @@
-"""Is the reported duality gap the true one? Models over many settings, their certificates recomputed in float64.
+"""Is the reported duality gap the true one? Models over many settings, their certificates recomputed in
+float64.
 
-A model reports how far it is at most from the optimum. Here that is computed again from its public arrays and the kernels' own formulas
-(`recomputed.py`), and compared. Settings differ in one thing at a time from 41 Gaussian widths, p = 4/3, C = 1, tol = 1e-3: norms, C, tol,
-other kernels, losses, several classes, normalisations, rows far from the origin, precisions; some combinations that are hard for
-float32 come on top. A row per setting: reported and true gap, their difference in units of tol, seconds of the fit, and whether it holds:
+A model reports how far it is at most from the optimum. Here that is computed again from its public arrays and
+the kernels' own formulas (`recomputed.py`), and compared. Settings differ in one thing at a time from 41
+Gaussian widths, p = 4/3, C = 1, tol = 1e-3: norms, C, tol, other kernels, losses, several classes,
+normalisations, rows far from the origin, precisions; some combinations that are hard for float32 come on top.
+A row per setting: reported and true gap, their difference in units of tol, seconds of the fit, and whether it
+holds:
 
     |reported - true| <= tol / 10 + 1e-7,    and a model that calls itself converged has a true gap of at most tol (and that slack)
 
-Where there are several classes the row is that of the class whose gap is off most. The last line counts what does not hold.
+Where there are several classes the row is that of the class whose gap is off most. The last line counts what
+does not hold.
 
     python examples/benchmarks/certificates.py
     python examples/benchmarks/certificates.py --data letter.npz spambase.npz --rows 2000
@@ -32,7 +36,8 @@ from raymkl import MKLClassifier, MKLOneClass, MKLRegressor, kernels
 from raymkl.datasets import make_motif_sequences
 
 NORMS = (1.0, 8 / 7, 4 / 3, 2.0, 3.0, 10.0, np.inf)
-# (p, C, tol): many and large dual variables, weights that add up to much, and tolerances near what float32 can tell.
+# (p, C, tol): many and large dual variables, weights that add up to much, and tolerances near what float32
+# can tell.
 HARD = ((4 / 3, 100.0, 1e-4), (8 / 7, 10.0, 1e-5), (2.0, 1.0, 1e-6), (5.0, 10.0, 1e-4), (10.0, 1.0, 1e-4))
 BOTH_KINDS = (4 / 3, 3.0)  # below p = 2 weights compete, above it the weak kernels get the large weights
 # Left to itself ("auto") a small problem uses float64, where a certificate is easily true.
@@ -59,7 +64,10 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class Setting:
-    """A problem and how to solve it. data, title : for the table. params : of the estimator, whose defaults hold otherwise."""
+    """A problem and how to solve it.
+
+    data, title : for the table. params : of the estimator, whose defaults hold otherwise.
+    """
 
     data: str
     title: str
@@ -74,7 +82,7 @@ class Setting:
         return self.estimator(**{"kernels": self.bank, "engine": "local"} | own | self.params)
 
 
-# -- settings ---------------------------------------------------------------------------------------------------------------------
+# -- settings --------------------------------------------------------------------------------------
 
 
 def grid() -> Iterator[tuple[str, dict]]:
@@ -100,7 +108,12 @@ def other_banks(columns: int) -> dict[str, list]:
         "Laplacian": [kernels.Laplacian(gamma=2.0**k / columns) for k in range(-8, 3)],
         "polynomial": polynomials,
         "linear beside tiny multiples": [scale * kernels.Linear() for scale in (1.0, 1e-3, 1e-6)],
-        "all kinds": [*gaussian_widths(columns, 11), *polynomials, kernels.Laplacian(gamma=1 / columns), 1e-3 * kernels.Linear()],
+        "all kinds": [
+            *gaussian_widths(columns, 11),
+            *polynomials,
+            kernels.Laplacian(gamma=1 / columns),
+            1e-3 * kernels.Linear(),
+        ],
     }
 
 
@@ -123,17 +136,28 @@ def settings_of(data: DataSet) -> Iterator[Setting]:
         params = NARROW | {"p": p}
         for title, others in other_banks(data.columns).items():
             yield Setting(name, title, X, y, others, params)
-        yield Setting(name, "polynomial, spherical", X, y, other_banks(data.columns)["polynomial"], params | {"normalize": "spherical"})
+        yield Setting(
+            name,
+            "polynomial, spherical",
+            X,
+            y,
+            other_banks(data.columns)["polynomial"],
+            params | {"normalize": "spherical"},
+        )
         yield Setting(name, "chi2 of histograms", histograms(X), y, chi2, params)
         for title, labels, loss_params, estimator in losses(X, y):
             yield Setting(name, title, X, labels, bank, params | loss_params, estimator)
         if len(np.unique(original)) > 2:
             yield Setting(name, "several classes", X, original, bank, params)
-            yield Setting(name, "several classes, shared weights", X, original, bank, params | {"shared_weights": True})
+            yield Setting(
+                name, "several classes, shared weights", X, original, bank, params | {"shared_weights": True}
+            )
 
 
 def losses(X: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, np.ndarray, dict, type]]:
-    """Every loss but the usual one, and regression with its usual one: title, labels, parameters, estimator."""
+    """Every loss but the usual one, and regression with its usual one: title, labels, parameters,
+    estimator.
+    """
     numbers = X[:, 0] * X[:, 1] + 0.1 * y
     yield "regression", numbers, {}, MKLRegressor
     for C in (0.1, 10.0):
@@ -148,7 +172,10 @@ def losses(X: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, np.ndarray, dict
 def string_settings(n: int, seed: int) -> Iterator[Setting]:
     """Sequences with motifs, compared by weighted-degree and spectrum kernels."""
     sequences, y = make_motif_sequences(n, length=60, noise=0.2, random_state=seed)
-    bank = [*(kernels.WeightedDegree(degree=degree) for degree in (1, 3, 5, 8, 12)), *(kernels.Spectrum(k=k) for k in (2, 3))]
+    bank = [
+        *(kernels.WeightedDegree(degree=degree) for degree in (1, 3, 5, 8, 12)),
+        *(kernels.Spectrum(k=k) for k in (2, 3)),
+    ]
     for p in (4 / 3, 4.0):
         for normalize in (None, "spherical"):
             title = "strings" if normalize is None else f"strings, {normalize}"
@@ -160,14 +187,16 @@ def thinned(settings: list[Setting]) -> list[Setting]:
     return list({(setting.data, setting.title): setting for setting in settings}.values())
 
 
-# -- measuring --------------------------------------------------------------------------------------------------------------------
+# -- measuring -------------------------------------------------------------------------------------
 
 
 def measure(setting: Setting, max_iter: int) -> dict:
     """One row of the table. max_iter : rounds at most."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # a column of the table says so
-        seconds, model = timed(lambda: setting.model().set_params(max_iter=max_iter).fit(setting.X, setting.y))
+        seconds, model = timed(
+            lambda: setting.model().set_params(max_iter=max_iter).fit(setting.X, setting.y)
+        )
     reported, truth = np.ravel(model.duality_gap_), true_certificates(model, setting.X, setting.y)
     worst = int(np.argmax([abs(told - true.gap) for told, true in zip(reported, truth, strict=True)]))
     return {
@@ -185,7 +214,10 @@ def measure(setting: Setting, max_iter: int) -> dict:
         "outside": max(true.outside for true in truth),
         "seconds": seconds,
         "converged": bool(np.all(model.converged_)),
-        "holds": all(true.agrees_with(told, model.tol, model.converged_) for told, true in zip(reported, truth, strict=True)),
+        "holds": all(
+            true.agrees_with(told, model.tol, model.converged_)
+            for told, true in zip(reported, truth, strict=True)
+        ),
     }
 
 
@@ -197,15 +229,25 @@ def draw(table: Table, axes) -> None:
         axes.plot(*points, style, label=f"{label} ({len(points[0])})", alpha=0.7)
     ends = (lowest, max(1e-2, *table.column("true"), *table.column("reported")))
     axes.plot(ends, ends, color="grey", linewidth=1)
-    axes.set(xscale="log", yscale="log", xlabel="true gap", ylabel="reported gap", title="Reported against recomputed duality gap")
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel="true gap",
+        ylabel="reported gap",
+        title="Reported against recomputed duality gap",
+    )
     axes.grid(alpha=0.3)
     axes.legend()
 
 
 def options():
     parse = parser(__doc__, any_data=True)
-    parse.add_argument("--rows", type=int, help="at most this many rows of each data set (default: 600; quick: 200)")
-    parse.add_argument("--only", metavar="PATTERN", help="settings whose name contains this regular expression")
+    parse.add_argument(
+        "--rows", type=int, help="at most this many rows of each data set (default: 600; quick: 200)"
+    )
+    parse.add_argument(
+        "--only", metavar="PATTERN", help="settings whose name contains this regular expression"
+    )
     # A certificate must hold for a model that was stopped, too, and no setting should take minutes.
     parse.add_argument("--max-iter", type=int, default=50, help="rounds at most (default: %(default)s)")
     args = parse.parse_args()

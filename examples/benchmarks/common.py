@@ -2,8 +2,9 @@
 
 Not a program. Every benchmark takes
 
-    --data FILE.npz   MNIST as uint8 arrays X_train, y_train, X_test, y_test (default: the variable RAYMKL_MNIST); without it, digits are
-                      generated from scikit-learn's bundled 8 x 8 images, and the output says so. Some take any data sets: `data_sets`
+    --data FILE.npz   MNIST as uint8 arrays X_train, y_train, X_test, y_test (default: the variable
+                      RAYMKL_MNIST); without it, digits are generated from scikit-learn's bundled 8 x 8
+                      images, and the output says so. Some take any data sets: `data_sets`
     --out DIR         where the CSV table and the PNG go (default: benchmark_results)
     --quick           small sizes, to see that everything works
 """
@@ -36,31 +37,43 @@ ENVIRONMENT = "RAYMKL_MNIST"
 ARRAYS = ("X_train", "y_train", "X_test", "y_test")
 
 
-# -- options ----------------------------------------------------------------------------------------------------------------------
+# -- options ---------------------------------------------------------------------------------------
 
 
 def parser(description: str | None, any_data: bool = False) -> argparse.ArgumentParser:
     """A parser with the options that all benchmarks have; the description is the docstring of the program.
 
-    any_data : --data takes several files of any kind (see `data_sets`) instead of MNIST alone, and is None without them.
+    any_data : --data takes several files of any kind (see `data_sets`) instead of MNIST alone, and is None
+    without them.
     """
-    options = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     if any_data:
         options.add_argument(
-            "--data", metavar="FILE.npz", nargs="+", help="data sets with arrays X, y (default: bundled and generated ones)"
+            "--data",
+            metavar="FILE.npz",
+            nargs="+",
+            help="data sets with arrays X, y (default: bundled and generated ones)",
         )
     else:
         mnist = os.environ.get(ENVIRONMENT)
-        options.add_argument("--data", metavar="FILE.npz", default=mnist, help=f"MNIST (default: variable {ENVIRONMENT})")
+        options.add_argument(
+            "--data", metavar="FILE.npz", default=mnist, help=f"MNIST (default: variable {ENVIRONMENT})"
+        )
     options.add_argument(
-        "--out", metavar="DIR", type=Path, default=Path("benchmark_results"), help="results go here (default: %(default)s)"
+        "--out",
+        metavar="DIR",
+        type=Path,
+        default=Path("benchmark_results"),
+        help="results go here (default: %(default)s)",
     )
     options.add_argument("--quick", action="store_true", help="small sizes")
     options.add_argument("--seed", type=int, default=0, help="of the choice of rows (default: %(default)s)")
     return options
 
 
-# -- data -------------------------------------------------------------------------------------------------------------------------
+# -- data ------------------------------------------------------------------------------------------
 
 
 def odd_even(digits: np.ndarray) -> np.ndarray:
@@ -79,13 +92,17 @@ class Digits:
     Attributes: name (for the output), side (pixels of an edge of an image).
     """
 
-    def __init__(self, name: str, X_train: np.ndarray, y_train: np.ndarray, X_test: np.ndarray, y_test: np.ndarray):
+    def __init__(
+        self, name: str, X_train: np.ndarray, y_train: np.ndarray, X_test: np.ndarray, y_test: np.ndarray
+    ):
         self.name = name
         self.side = math.isqrt(X_train.shape[1])
         self._train, self._test = (X_train, y_train), (X_test, y_test)
 
     def subsample(self, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """n training rows (n, pixels) in 0..1 and their labels; a larger n contains the rows of a smaller one."""
+        """n training rows (n, pixels) in 0..1 and their labels; a larger n contains the rows of a smaller
+        one.
+        """
         images, digits = self._train
         if n > len(images):
             raise SystemExit(f"{self.name} has {len(images)} training rows, {n} were asked for")
@@ -99,7 +116,9 @@ class Digits:
 
 
 class GeneratedDigits(Digits):
-    """Any number of digits made from scikit-learn's 1,797 bundled ones by shifts of up to a pixel and some noise."""
+    """Any number of digits made from scikit-learn's 1,797 bundled ones by shifts of up to a pixel and some
+    noise.
+    """
 
     # Originals that only test rows are made of: no test row is a shifted training row.
     HELD_OUT = 500
@@ -125,13 +144,19 @@ class GeneratedDigits(Digits):
     def test(self, n: int = TEST_ROWS) -> tuple[np.ndarray, np.ndarray]:
         return self._vary(*self._test, n, seed=1_000_003)
 
-    def _vary(self, images: np.ndarray, digits: np.ndarray, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    def _vary(
+        self, images: np.ndarray, digits: np.ndarray, n: int, seed: int
+    ) -> tuple[np.ndarray, np.ndarray]:
         rng = np.random.default_rng(seed)
         rows = rng.integers(0, len(images), n)
         padded = np.pad(images[rows].reshape(n, self.side, self.side), ((0, 0), (1, 1), (1, 1)))
         down, right = rng.integers(0, 3, (2, n))
         window = np.arange(self.side)
-        shifted = padded[np.arange(n)[:, None, None], (down[:, None] + window)[:, :, None], (right[:, None] + window)[:, None, :]]
+        shifted = padded[
+            np.arange(n)[:, None, None],
+            (down[:, None] + window)[:, :, None],
+            (right[:, None] + window)[:, None, :],
+        ]
         noisy = shifted.reshape(n, -1) + rng.normal(0.0, 12.0, (n, self.side**2))
         return scaled(np.clip(np.rint(noisy), 0, 255).astype(np.uint8)), odd_even(digits[rows])
 
@@ -142,7 +167,9 @@ def read_npz(path: str | Path) -> Digits:
         with np.load(path, allow_pickle=False) as file:
             missing = [name for name in ARRAYS if name not in file]
             if missing:
-                raise SystemExit(f"{path} has no array {', '.join(missing)}; it holds {', '.join(file.files)}")
+                raise SystemExit(
+                    f"{path} has no array {', '.join(missing)}; it holds {', '.join(file.files)}"
+                )
             return Digits(f"MNIST ({path})", *(file[name] for name in ARRAYS))
     except (OSError, ValueError) as error:
         raise SystemExit(f"--data {path}: {error}") from None
@@ -153,7 +180,7 @@ def load_digits_for(options: argparse.Namespace) -> Digits:
     return read_npz(options.data) if options.data else GeneratedDigits()
 
 
-# -- machine and tables -----------------------------------------------------------------------------------------------------------
+# -- machine and tables ----------------------------------------------------------------------------
 
 
 def cpu_model() -> str:
@@ -189,12 +216,20 @@ def command() -> str:
     """The command line of this program, with files by their names alone."""
     program, *words = sys.argv
     place = Path(program).resolve()
-    known = place.relative_to(EXAMPLES.parent) if place.is_relative_to(EXAMPLES) else Path("examples") / place.name
-    return shlex.join(["python", known.as_posix(), *(Path(word).name if os.sep in word else word for word in words)])
+    known = (
+        place.relative_to(EXAMPLES.parent)
+        if place.is_relative_to(EXAMPLES)
+        else Path("examples") / place.name
+    )
+    return shlex.join(
+        ["python", known.as_posix(), *(Path(word).name if os.sep in word else word for word in words)]
+    )
 
 
 def stamp(path: Path, title: str, *notes: str) -> None:
-    """Put lines about a finished table before it: what it is, where, when, with what and by which command it was made."""
+    """Put lines about a finished table before it: what it is, where, when, with what and by which command it
+    was made.
+    """
     text = path.read_text(encoding="utf-8")
     lines = [title, *machine(), f"command: {command()}", *notes]
     path.write_text("".join(f"# {line}\n" for line in lines) + text, encoding="utf-8")
@@ -205,7 +240,8 @@ class Table:
 
     Parameters
     ----------
-    path : of the CSV file; directories are made. title : one line. columns : name -> format ("d", ".2f", "<20", ...).
+    path : of the CSV file; directories are made. title : one line. columns : name -> format ("d", ".2f",
+    "<20", ...).
     notes : lines about the data and settings; machine, date, versions and command come before them.
     """
 
@@ -224,7 +260,10 @@ class Table:
         if unknown:
             raise KeyError(f"no such column: {sorted(unknown)}")
         self.rows.append({name: row.get(name) for name in self.columns})
-        print("  ".join(self._aligned(name, self._text(name, row.get(name))) for name in self.columns), flush=True)
+        print(
+            "  ".join(self._aligned(name, self._text(name, row.get(name))) for name in self.columns),
+            flush=True,
+        )
         self._write()
 
     def note(self, line: str) -> None:
@@ -257,7 +296,7 @@ class Table:
             writer.writerows(self.rows)
 
 
-# -- time and memory --------------------------------------------------------------------------------------------------------------
+# -- time and memory -------------------------------------------------------------------------------
 
 
 def timed(call: Callable[[], Any], repeats: int = 1) -> tuple[float, Any]:
@@ -301,11 +340,13 @@ def resident_mb(pids: Sequence[int]) -> float:
 class MemoryWatch:
     """Samples memory in a thread while the block runs.
 
-    Attributes after the block: peak_mb, the largest memory of all processes together; rise_mb, how far that is above the start.
+    Attributes after the block: peak_mb, the largest memory of all processes together; rise_mb, how far that
+    is above the start.
     """
 
     INTERVAL = 0.1
-    # Seconds between two searches for new children: a search reads hundreds of small files and disturbs what is measured.
+    # Seconds between two searches for new children: a search reads hundreds of small files and disturbs what
+    # is measured.
     SEARCH_INTERVAL = 2.0
 
     def __enter__(self) -> MemoryWatch:
@@ -339,7 +380,7 @@ class MemoryWatch:
         return self.peak_mb - self.start_mb
 
 
-# -- models -----------------------------------------------------------------------------------------------------------------------
+# -- models ----------------------------------------------------------------------------------------
 
 
 def fifty_widths() -> list:
@@ -363,7 +404,9 @@ def warm_up(X: np.ndarray, y: np.ndarray, rows: int = 300, **settings: Any) -> N
     """
     from raymkl import MKLClassifier
 
-    model = MKLClassifier(**{"kernels": two_to_the_minus(200), "dtype": "float32", "engine": "local", **settings})
+    model = MKLClassifier(
+        **{"kernels": two_to_the_minus(200), "dtype": "float32", "engine": "local", **settings}
+    )
     model.fit(X[:rows], y[:rows]).predict(X[:rows])
 
 
@@ -397,7 +440,9 @@ def cpus_for(num_shards: int) -> float:
 
 
 def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
-    """Slope of log(values) over log(sizes), by least squares over the upper half of the sizes (two points at least)."""
+    """Slope of log(values) over log(sizes), by least squares over the upper half of the sizes (two points at
+    least).
+    """
     pairs = sorted((size, value) for size, value in zip(sizes, values, strict=True) if value is not None)
     upper = pairs[-max(2, math.ceil(len(pairs) / 2)) :]
     if len(upper) < 2:

@@ -1,7 +1,8 @@
-"""Tables of numbers for the benchmarks: a user's .npz files, scikit-learn's bundled sets, and generated ones of any width.
+"""Tables of numbers for the benchmarks: a user's .npz files, scikit-learn's bundled sets, and generated ones
+of any width.
 
-Not a program. A file holds X (n, columns) and y (n,), any labels; X_test and y_test may come with them. Files that call them X_train and
-y_train, as those of MNIST do, are read too.
+Not a program. A file holds X (n, columns) and y (n,), any labels; X_test and y_test may come with them. Files
+that call them X_train and y_train, as those of MNIST do, are read too.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ WIDTHS = 41
 
 @dataclass(frozen=True)
 class DataSet:
-    """name : for the output. X : (n, columns). y : (n,) labels. X_test, y_test : the same of rows to predict, or None."""
+    """name : for the output.
+
+    X : (n, columns). y : (n,) labels. X_test, y_test : the same of rows to predict, or None.
+    """
 
     name: str
     X: np.ndarray
@@ -36,7 +40,9 @@ class DataSet:
         return replace(self, X=self.X[rows], y=self.y[rows])
 
     def standardised(self) -> DataSet:
-        """Every column with mean 0 and deviation 1 on the training rows; columns that are constant there become 0."""
+        """Every column with mean 0 and deviation 1 on the training rows; columns that are constant there
+        become 0.
+        """
         mean, deviation = self.X.mean(axis=0), self.X.std(axis=0)
         deviation[deviation <= 1e-12 * np.abs(mean)] = np.inf
         X_test = None if self.X_test is None else (self.X_test - mean) / deviation
@@ -50,7 +56,7 @@ class DataSet:
         return replace(self, y=np.where(self.y <= last, -1, 1), y_test=y_test)
 
 
-# -- where they come from ---------------------------------------------------------------------------------------------------------
+# -- where they come from --------------------------------------------------------------------------
 
 
 def arrays_of(path: str | Path) -> dict[str, np.ndarray]:
@@ -80,13 +86,23 @@ def read_data_set(path: str | Path) -> DataSet:
     for name, rows, labels in (("X", X, y), ("X_test", X_test, y_test)):
         if rows is None:
             continue
-        if rows.ndim != 2 or rows.dtype.kind not in "fiub" or labels.shape != rows.shape[:1] or rows.shape[1] != X.shape[1]:
-            raise SystemExit(f"--data {path}: {name} must be numbers (n, columns) with n labels, got {rows.shape} and {labels.shape}")
+        if (
+            rows.ndim != 2
+            or rows.dtype.kind not in "fiub"
+            or labels.shape != rows.shape[:1]
+            or rows.shape[1] != X.shape[1]
+        ):
+            raise SystemExit(
+                f"--data {path}: {name} must be numbers (n, columns) with n labels, got {rows.shape} and "
+                f"{labels.shape}"
+            )
         if not np.isfinite(rows).all():
             raise SystemExit(f"--data {path}: {name} has missing or infinite values")
     if len(np.unique(y)) < 2:
         raise SystemExit(f"--data {path}: y has one class, at least two are needed")
-    return DataSet(Path(path).stem, X.astype(float), y, None if X_test is None else X_test.astype(float), y_test)
+    return DataSet(
+        Path(path).stem, X.astype(float), y, None if X_test is None else X_test.astype(float), y_test
+    )
 
 
 def bundled() -> Iterator[DataSet]:
@@ -98,7 +114,9 @@ def bundled() -> Iterator[DataSet]:
 
 
 def generated(columns: int, n: int, classes: int = 2, seed: int = 0) -> DataSet:
-    """A table that no linear function separates: four clusters per class, half of the columns informative, 2 % wrong labels."""
+    """A table that no linear function separates: four clusters per class, half of the columns informative, 2
+    % wrong labels.
+    """
     from sklearn.datasets import make_classification
 
     informative = max(4, columns // 2)
@@ -115,11 +133,13 @@ def generated(columns: int, n: int, classes: int = 2, seed: int = 0) -> DataSet:
     return DataSet(f"generated, {columns}", X[:n], y[:n], X[n:], y[n:])
 
 
-# -- kernels ----------------------------------------------------------------------------------------------------------------------
+# -- kernels ---------------------------------------------------------------------------------------
 
 
 def gaussian_widths(columns: int, count: int = WIDTHS) -> list:
-    """Gaussian kernels with gamma from 2^-6 to 2^4 over the number of columns, in equal steps of the exponent."""
+    """Gaussian kernels with gamma from 2^-6 to 2^4 over the number of columns, in equal steps of the
+    exponent.
+    """
     from raymkl import kernels
 
     return kernels.rbf(2.0 ** np.linspace(-6, 4, count) / columns)

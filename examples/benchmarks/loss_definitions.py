@@ -54,7 +54,9 @@ def dual_term(model: Any, a: np.ndarray, y: np.ndarray, C: float) -> tuple[float
     if name == "huber":
         return float(alpha.sum()) - ridge, max(0.0, float(np.abs(a).max()) / (C * model.delta) - 1.0)
     if name == "quantile":
-        return float(alpha.sum()), max(0.0, float(a.max()) / C - model.quantile, model.quantile - 1.0 - float(a.min()) / C)
+        return float(alpha.sum()), max(
+            0.0, float(a.max()) / C - model.quantile, model.quantile - 1.0 - float(a.min()) / C
+        )
     return 0.0, max(0.0, -float(a.min()), float(a.max()) - 1.0)  # one class
 
 

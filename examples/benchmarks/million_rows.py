@@ -1,10 +1,12 @@
 """A million rows from Parquet: the stochastic trainer over landmarks, within a few GB whatever the file is.
 
-Generates rows (classes are sums of a few bumps in a space of some dimensions, spread over all columns, with noise), writes them to Parquet
-in portions, trains by `StochasticMKLClassifier(n_landmarks=...)` from the path, predicts another file the same way, and measures seconds
-per epoch and the peak of the memory of all processes. Rows are never in memory together: 1,000,000 x 784 float32 are 3.1 GB by themselves.
+Generates rows (classes are sums of a few bumps in a space of some dimensions, spread over all columns, with
+noise), writes them to Parquet in portions, trains by `StochasticMKLClassifier(n_landmarks=...)` from the
+path, predicts another file the same way, and measures seconds per epoch and the peak of the memory of all
+processes. Rows are never in memory together: 1,000,000 x 784 float32 are 3.1 GB by themselves.
 
-    python examples/benchmarks/million_rows.py                          1,000,000 x 784 float32 (3.1 GB of disk)
+    python examples/benchmarks/million_rows.py                          1,000,000 x 784 float32 (3.1 GB of
+                                                                        disk)
     python examples/benchmarks/million_rows.py --rows 100000            a tenth of it
     python examples/benchmarks/million_rows.py --quick                  5,000 x 64
 """
@@ -31,11 +33,15 @@ def write(path: Path, rows: int, columns: int, seed: int) -> None:
     spread = shape.normal(size=(DIMENSIONS, columns)) / np.sqrt(columns)
     random = np.random.default_rng(seed)
     kind = pa.list_(pa.float32(), columns)
-    with pq.ParquetWriter(path, pa.schema([("x", kind), ("label", pa.int32())]), compression="none", use_dictionary=False) as writer:
+    with pq.ParquetWriter(
+        path, pa.schema([("x", kind), ("label", pa.int32())]), compression="none", use_dictionary=False
+    ) as writer:
         for start in range(0, rows, PORTION):
             n = min(PORTION, rows - start)
             which = random.integers(CLASSES * BUMPS, size=n)
-            X = (centres[which] + random.normal(size=(n, DIMENSIONS))) @ spread + 0.02 * random.normal(size=(n, columns))
+            X = (centres[which] + random.normal(size=(n, DIMENSIONS))) @ spread + 0.02 * random.normal(
+                size=(n, columns)
+            )
             values = pa.FixedSizeListArray.from_arrays(pa.array(X.astype(np.float32).ravel()), columns)
             writer.write_table(pa.table({"x": values, "label": pa.array((which % CLASSES).astype(np.int32))}))
 
@@ -74,7 +80,10 @@ def main() -> None:
             file.write("rows,columns,landmarks,epochs,seconds,peak_gib,gap,accuracy\n")
             row = (args.rows, args.columns, args.landmarks, clf.n_iter_, round(seconds, 1), round(peak, 2))
             file.write(",".join(map(str, (*row, f"{clf.duality_gap_:.4f}", f"{accuracy:.4f}"))) + "\n")
-        print(f"{seconds:.0f} s, {clf.n_iter_} epochs, gap {clf.duality_gap_:.3f}, accuracy {accuracy:.4f}, peak {peak:.2f} GiB")
+        print(
+            f"{seconds:.0f} s, {clf.n_iter_} epochs, gap {clf.duality_gap_:.3f}, accuracy {accuracy:.4f}, "
+            f"peak {peak:.2f} GiB"
+        )
     finally:
         shutil.rmtree(folder)
 

@@ -1,15 +1,17 @@
 """Certificates the slow and obvious way: primal and dual of a fitted model, recomputed in float64.
 
-Not a program. Nothing that trained the model takes part: only its public arrays (`support_`, `dual_coef_`, `kernel_weights_`,
-`intercept_`), its parameters, and the kernels evaluated by their formulas, a few rows at a time. With signed dual variables a, weights
-theta and intercept b
+Not a program. Nothing that trained the model takes part: only its public arrays (`support_`, `dual_coef_`,
+`kernel_weights_`, `intercept_`), its parameters, and the kernels evaluated by their formulas, a few rows at a
+time. With signed dual variables a, weights theta and intercept b
 
     g[m, i] = sum_j a_j k_m(x_i, x_j)      s_m = sum_i a_i g[m, i]      f(x_i) = sum_m theta_m g[m, i] + b
-    primal  = 1/2 (sum_m ||w_m||^p)^(2/p) + C sum_i loss(f(x_i), y_i) + total * b,  ||w_m|| = theta_m sqrt(s_m)
+    primal  = 1/2 (sum_m ||w_m||^p)^(2/p) + C sum_i loss(f(x_i), y_i) + total * b,  ||w_m|| = theta_m
+            sqrt(s_m)
     dual    = sum_i term(a_i) - 1/2 ||s||_k,      k = p / (2p - 2)  (p = 1: the largest, p = inf: k = 1/2)
 
-with loss and term by their definitions (`loss_definitions.py`). The dual bounds the optimum from below only where a is feasible (in its
-box, and sum a = total, which is zero but for one class), so how far it is from that is recomputed too.
+with loss and term by their definitions (`loss_definitions.py`). The dual bounds the optimum from below only
+where a is feasible (in its box, and sum a = total, which is zero but for one class), so how far it is from
+that is recomputed too.
 """
 
 from __future__ import annotations
@@ -22,15 +24,20 @@ import numpy as np
 from loss_definitions import dual_term, loss_values, total_of
 
 PORTION = 500  # rows of a kernel matrix that are held at a time
-# A reported gap may be off by this part of the tolerance; below the second figure round-off of float64 sums decides.
+# A reported gap may be off by this part of the tolerance; below the second figure round-off of float64 sums
+# decides.
 SLACK, ROUND_OFF = 0.1, 1e-7
-# A kernel with less variance than this, relative to its level, is a constant and counts as zero when it is normalised.
+# A kernel with less variance than this, relative to its level, is a constant and counts as zero when it is
+# normalised.
 CONSTANT = 1e-10
 
 
 @dataclass(frozen=True)
 class TrueCertificate:
-    """primal, dual : recomputed. outside : how far the dual point is from feasible, relative to C and to the sum of |a|."""
+    """primal, dual : recomputed.
+
+    outside : how far the dual point is from feasible, relative to C and to the sum of |a|.
+    """
 
     primal: float
     dual: float
@@ -41,13 +48,22 @@ class TrueCertificate:
         return (self.primal - self.dual) / max(abs(self.primal), 1e-300)
 
     def agrees_with(self, reported: float, tol: float, converged: bool) -> bool:
-        """Whether a reported gap is this one, to a tenth of tol, and a model that calls itself converged is."""
+        """Whether a reported gap is this one, to a tenth of tol, and a model that calls itself converged
+        is.
+        """
         slack = SLACK * tol + ROUND_OFF
-        return bool(abs(reported - self.gap) <= slack and self.gap >= -slack and (self.gap <= tol + slack or not converged))
+        return bool(
+            abs(reported - self.gap) <= slack
+            and self.gap >= -slack
+            and (self.gap <= tol + slack or not converged)
+        )
 
 
 def true_certificates(model: Any, X: Any, y: Any) -> list[TrueCertificate]:
-    """One for each entry of `duality_gap_` of a fitted MKLClassifier, MKLRegressor or MKLOneClass. X, y : what it was fitted to."""
+    """One for each entry of `duality_gap_` of a fitted MKLClassifier, MKLRegressor or MKLOneClass.
+
+    X, y : what it was fitted to.
+    """
     targets = targets_of(model, np.asarray(y))
     a = np.zeros(targets.shape)
     a[:, model.support_] = model.dual_coef_
@@ -69,8 +85,13 @@ def targets_of(model: Any, y: np.ndarray) -> np.ndarray:
     return np.where(y == positives[:, None], 1.0, -1.0)
 
 
-def products(bank: Sequence, X: Any, a: np.ndarray, support: np.ndarray, normalize: str | None = None) -> np.ndarray:
-    """(M, heads, n) of sum_j a_j k_m(x_i, x_j) with normalised kernels. a : (heads, n), zero but for the rows `support`."""
+def products(
+    bank: Sequence, X: Any, a: np.ndarray, support: np.ndarray, normalize: str | None = None
+) -> np.ndarray:
+    """(M, heads, n) of sum_j a_j k_m(x_i, x_j) with normalised kernels.
+
+    a : (heads, n), zero but for the rows `support`.
+    """
     heads, n = a.shape
     gates, columns = normalising_gates(normalize, bank, X), _take(X, support)
     G = np.empty((len(bank), heads, n))
@@ -82,7 +103,9 @@ def products(bank: Sequence, X: Any, a: np.ndarray, support: np.ndarray, normali
 
 
 def normalising_gates(normalize: str | None, bank: Sequence, X: Any) -> np.ndarray:
-    """(M, n) gates d with which the normalised kernel is d_m(x) k_m(x, z) d_m(z), from the definitions of the normalisations."""
+    """(M, n) gates d with which the normalised kernel is d_m(x) k_m(x, z) d_m(z), from the definitions of the
+    normalisations.
+    """
     diagonals = np.stack([np.asarray(kernel.diag(X), float) for kernel in bank])
     if normalize is None:
         return np.ones_like(diagonals)
@@ -97,7 +120,12 @@ def normalising_gates(normalize: str | None, bank: Sequence, X: Any) -> np.ndarr
         squares = np.broadcast_to(variances[:, None], diagonals.shape)
     else:
         raise ValueError(f"normalize={normalize!r} has no recomputation here")
-    return np.divide(1.0, np.sqrt(squares, where=squares > 0, out=np.ones_like(diagonals)), where=squares > 0, out=np.zeros_like(diagonals))
+    return np.divide(
+        1.0,
+        np.sqrt(squares, where=squares > 0, out=np.ones_like(diagonals)),
+        where=squares > 0,
+        out=np.zeros_like(diagonals),
+    )
 
 
 def mean_entry(kernel: Any, X: Any, n: int) -> float:
@@ -105,7 +133,9 @@ def mean_entry(kernel: Any, X: Any, n: int) -> float:
     return float(sum(kernel(_take(X, np.arange(n)[part]), X).sum() for part in _portions(n)) / n**2)
 
 
-def certificate(model: Any, G: np.ndarray, a: np.ndarray, y: np.ndarray, theta: np.ndarray, b: np.ndarray) -> TrueCertificate:
+def certificate(
+    model: Any, G: np.ndarray, a: np.ndarray, y: np.ndarray, theta: np.ndarray, b: np.ndarray
+) -> TrueCertificate:
     """Of heads with common weights. G : (M, heads, n). a, y : (heads, n). theta : (M,). b : (heads,)."""
     C, p, total = model.C, model.p, total_of(model, a.shape[1])
     s = np.maximum(np.einsum("mhi,hi->m", G, a), 0.0)

@@ -1,8 +1,9 @@
 """Solvers that others published, for comparison: `SimpleMKL`, `HessianMKL` and `BEMKL`.
 
-The first two solve the problem of `MKLClassifier(p=1)` for two classes, in the same scale, and report the same certificate, so that
-objectives, gaps and times can be compared directly; they train an SVM with LIBSVM at every step. `BEMKL` is a Bayesian model by mean field,
-of two or more classes, with probabilities. All keep all kernel matrices in memory; use `MKLClassifier` for work.
+The first two solve the problem of `MKLClassifier(p=1)` for two classes, in the same scale, and report the
+same certificate, so that objectives, gaps and times can be compared directly; they train an SVM with LIBSVM
+at every step. `BEMKL` is a Bayesian model by mean field, of two or more classes, with probabilities. All keep
+all kernel matrices in memory; use `MKLClassifier` for work.
 """
 
 from importlib import import_module
@@ -13,7 +14,11 @@ if TYPE_CHECKING:
     from .hessian import HessianMKL as HessianMKL
     from .simple import SimpleMKL as SimpleMKL
 
-_HOMES = {"BEMKL": "raymkl.baselines.bemkl", "HessianMKL": "raymkl.baselines.hessian", "SimpleMKL": "raymkl.baselines.simple"}
+_HOMES = {
+    "BEMKL": "raymkl.baselines.bemkl",
+    "HessianMKL": "raymkl.baselines.hessian",
+    "SimpleMKL": "raymkl.baselines.simple",
+}
 
 __all__ = ["BEMKL", "HessianMKL", "SimpleMKL"]
 

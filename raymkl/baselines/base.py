@@ -25,9 +25,11 @@ from ..models.expansion import Expansion
 from ..models.runs.callbacks import a_run, listener, stop_was_asked
 from .svm import Certificate, Point, WeightedSVM
 
-# Matrices of n rows beside those of the kernels: the sum of them, the direction, a copy of either, and LIBSVM's cache.
+# Matrices of n rows beside those of the kernels: the sum of them, the direction, a copy of either, and
+# LIBSVM's cache.
 BESIDES = 5
-# Up to so many rows one thread is quicker in the linear algebra of a step: several libraries have threads that wait for each other.
+# Up to so many rows one thread is quicker in the linear algebra of a step: several libraries have threads
+# that wait for each other.
 SMALL = 2000
 
 
@@ -41,13 +43,19 @@ class InMemory(BaseMKL, ClassifierMixin, BaseEstimator):
     _ours = ("MKLClassifier(p=1)", "solves the same problem without them")
 
     def _begin(self, X: Any, y: Any) -> tuple[dict, np.ndarray]:
-        """All checks; sets `classes_` and `kernels_`. Rows by view key, and the class of every row as a number (n,)."""
+        """All checks; sets `classes_` and `kernels_`.
+
+        Rows by view key, and the class of every row as a number (n,).
+        """
         self._check_params()
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
         X, y = self._source_of(X, y)
         if isinstance(X, sources.SourceInput):
-            raise TypeError(f"{type(self).__name__} takes examples in memory, not a path or a Dataset; MKLClassifier takes both")
+            raise TypeError(
+                f"{type(self).__name__} takes examples in memory, not a path or a Dataset; MKLClassifier "
+                "takes both"
+            )
         _, rows, kernels = self._read(X, reset=True)
         n = next(iter(rows.values())).shape[0]
         y = self._check_labels(y, n)
@@ -73,13 +81,16 @@ class InMemory(BaseMKL, ClassifierMixin, BaseEstimator):
         needed, free = 8 * n * n * (n_kernels + BESIDES), free_memory()
         if needed > free:
             raise ValueError(
-                f"{type(self).__name__} keeps all kernel matrices: {n_kernels} kernels and X with {n} rows take {needed / 2**30:.3g} GiB, "
+                f"{type(self).__name__} keeps all kernel matrices: {n_kernels} kernels and X with {n} rows "
+                f"take {needed / 2**30:.3g} GiB, "
                 f"and {free / 2**30:.3g} GiB are free; {' '.join(self._ours)}"
             )
 
     def _matrices(self, rows: dict) -> np.ndarray:
         """(M, n, n) float64 matrices of all kernels; ready-made ones are checked first."""
-        for key in dict.fromkeys(kernel.statistic().view for kernel in self.kernels_ if reading.is_matrix(kernel)):
+        for key in dict.fromkeys(
+            kernel.statistic().view for kernel in self.kernels_ if reading.is_matrix(kernel)
+        ):
             reading.check_kernel_stack(rows[key], "X" if key is None else f"view {view_of(key)!r} of X")
         n = next(iter(rows.values())).shape[0]
         stack = np.empty((len(self.kernels_), n, n))
@@ -95,11 +106,16 @@ class InMemory(BaseMKL, ClassifierMixin, BaseEstimator):
         path : str or path
             Not used.
         """
-        raise TypeError(f"a {type(self).__name__} is for comparison and has no file format; use pickle, or save an {self._ours[0]}")
+        raise TypeError(
+            f"a {type(self).__name__} is for comparison and has no file format; use pickle, or save an "
+            f"{self._ours[0]}"
+        )
 
 
 class Baseline(InMemory):
-    """A solver of two-class MKL with p = 1 that moves the weights and trains an SVM at every step; see `SimpleMKL`."""
+    """A solver of two-class MKL with p = 1 that moves the weights and trains an SVM at every step; see
+    `SimpleMKL`.
+    """
 
     def __init__(self, kernels: Any = None, C: float = 1.0, tol: float = 1e-3, max_iter: int = 1000):
         self.kernels = kernels
@@ -149,19 +165,25 @@ class Baseline(InMemory):
         if len(classes) != 2:
             some = "1 class" if len(classes) == 1 else f"{len(classes)} classes"
             raise ValueError(
-                f"Only binary classification is supported. y has {some} ({', '.join(map(repr, classes[:4].tolist()))}"
-                f"{', ...' if len(classes) > 4 else ''}); {type(self).__name__} needs two, MKLClassifier takes more"
+                f"Only binary classification is supported. y has {some} "
+                f"({', '.join(map(repr, classes[:4].tolist()))}"
+                f"{', ...' if len(classes) > 4 else ''}); {type(self).__name__} needs two, MKLClassifier "
+                "takes more"
             )
 
     def _learn(self, svm: WeightedSVM) -> tuple[Point, Certificate, int]:
-        """Step after step to the gap that is wanted; the last point, its certificate, and the number of steps."""
+        """Step after step to the gap that is wanted; the last point, its certificate, and the number of
+        steps.
+        """
         start = np.full(len(svm.matrices), 1.0 / len(svm.matrices))
         point = svm.solve(start)
         certificate = svm.certify(point)
         steps, told, started = self._steps(svm), listener(self), time.perf_counter()
         next(steps)
         for step in range(self.max_iter):
-            stop = told is not None and told([self._row(certificate, svm, step, time.perf_counter() - started)])
+            stop = told is not None and told(
+                [self._row(certificate, svm, step, time.perf_counter() - started)]
+            )
             if certificate.gap <= self.tol or stop:
                 return point, certificate, step
             if svm.refined(certificate):
@@ -185,7 +207,9 @@ class Baseline(InMemory):
         raise TypeError(f"{type(self).__name__} has no steps")
         yield
 
-    def _keep_point(self, rows: dict, svm: WeightedSVM, point: Point, certificate: Certificate, steps: int) -> None:
+    def _keep_point(
+        self, rows: dict, svm: WeightedSVM, point: Point, certificate: Certificate, steps: int
+    ) -> None:
         """What was learned, as public attributes."""
         self.kernel_weights_ = point.weights
         self.support_ = np.flatnonzero(point.a)
@@ -195,10 +219,13 @@ class Baseline(InMemory):
         self.duality_gap_ = certificate.gap
         self.n_svm_, self.n_iter_ = svm.n_solved, max(steps, 1)
         self.converged_ = certificate.gap <= self.tol
-        self.expansion_ = Expansion.of_training(self.kernels_, point.weights[None], self.dual_coef_, self.support_, rows)
+        self.expansion_ = Expansion.of_training(
+            self.kernels_, point.weights[None], self.dual_coef_, self.support_, rows
+        )
         if not self.converged_ and not stop_was_asked(self):
             warnings.warn(
-                f"stopped after {self.n_svm_} SVMs with a relative duality gap of {certificate.gap:.3g}, above tol={self.tol:g}; "
+                f"stopped after {self.n_svm_} SVMs with a relative duality gap of {certificate.gap:.3g}, "
+                f"above tol={self.tol:g}; "
                 "the model is feasible and its gap is true, but raise max_iter or tol",
                 ConvergenceWarning,
                 stacklevel=4,

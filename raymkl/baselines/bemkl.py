@@ -1,10 +1,14 @@
 """BEMKL: Bayesian multiple kernel learning by mean field.
 
-Arrays of the updates: H heads (one for two classes, else one per class against the rest), M kernels, n training rows.
+Arrays of the updates: H heads (one for two classes, else one per class against the rest), M kernels, n
+training rows.
 
-    K (M, n, n) kernel matrices       y (H, n) of -1 and 1              f (H, n) E of the latent decision values
-    a (H, n) E of the rows' weights   precision (H, n) of these         outputs (H, M, n) E[g], what every kernel says of every row
-    weights (H, M + 1) E of the intercept and, after it, of the kernels' weights; covariance (H, M + 1, M + 1) of these
+    K (M, n, n) kernel matrices       y (H, n) of -1 and 1              f (H, n) E of the latent decision
+    values
+    a (H, n) E of the rows' weights   precision (H, n) of these         outputs (H, M, n) E[g], what every
+    kernel says of every row
+    weights (H, M + 1) E of the intercept and, after it, of the kernels' weights; covariance (H, M + 1, M + 1)
+    of these
 
 A sweep costs O(H (n^3 + M n^2)); the sum of squares of the matrices, M n^3, is computed once for all heads.
 """
@@ -39,30 +43,34 @@ MOST_ROWS = 10_000
 # Numbers (rows x heads x kernels) that a block of predicted rows holds.
 BLOCK_NUMBERS = 2**22
 
-# (q, sums) -> (a, variance), all (n,): the mean and the variances of N((S + diag q)^-1 sums, (S + diag q)^-1), S the sum of squares.
+# (q, sums) -> (a, variance), all (n,): the mean and the variances of N((S + diag q)^-1 sums, (S + diag
+# q)^-1), S the sum of squares.
 Solver = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 class BEMKL(InMemory):
     """Bayesian efficient multiple kernel learning: a baseline to compare with, with probabilities.
 
-        a_i ~ N(0, 1 / lambda_i)       g_m(x) ~ N(sum_i a_i k_m(x_i, x), width^2)      lambda_i, gamma, omega_m ~ Gamma(1, 1)
+        a_i ~ N(0, 1 / lambda_i)       g_m(x) ~ N(sum_i a_i k_m(x_i, x), width^2)      lambda_i, gamma,
+        omega_m ~ Gamma(1, 1)
         b ~ N(0, 1 / gamma)            e_m ~ N(0, 1 / omega_m)
         f(x) ~ N(sum_m e_m g_m(x) + b, 1),       y = 1 means f > margin,  y = -1 means f < -margin
 
-    The posterior is approximated by a product over a, lambda, g, the pair (b, e), their precisions, and f; a sweep sets one factor after
-    the other to its best given the others. Nothing is random, and always `max_iter` sweeps are made. Weights of kernels may be negative.
-    Of more than two classes each is learned against the rest.
+    The posterior is approximated by a product over a, lambda, g, the pair (b, e), their precisions, and f; a
+    sweep sets one factor after the other to its best given the others. Nothing is random, and always
+    `max_iter` sweeps are made. Weights of kernels may be negative. Of more than two classes each is learned
+    against the rest.
 
-    One process, at most 10,000 rows. All kernel matrices are kept in memory, in float64: 8 n^2 (M + 5) bytes. A sweep costs O(n^3 + M n^2)
-    per head, and less than n^3 where the matrices are of low rank.
+    One process, at most 10,000 rows. All kernel matrices are kept in memory, in float64: 8 n^2 (M + 5) bytes.
+    A sweep costs O(n^3 + M n^2) per head, and less than n^3 where the matrices are of low rank.
 
     Parameters
     ----------
     kernels : list of M kernels, "precomputed", or None
         As for `MKLClassifier`.
     normalize : {None, "multiplicative", "spherical", "trace", "tail"} or `kernels.TailSum`
-        As for `MKLClassifier`. The priors are for kernels with values about 1: use "spherical" where they are not.
+        As for `MKLClassifier`. The priors are for kernels with values about 1: use "spherical" where they are
+        not.
     margin : float >= 0
         Half the gap between the classes, in units of the deviation of f.
     width : float > 0
@@ -72,8 +80,10 @@ class BEMKL(InMemory):
 
     Attributes
     ----------
-    classes_ : (n_classes,) labels. kernel_weights_ : E[e], (M,) for two classes, else (n_classes, M). intercept_ : (H,) E[b].
-    covariance_ : (H, M + 1, M + 1) of b and e, for H = 1 or n_classes heads. support_ : (n,), all rows. dual_coef_ : (H, n) E[a].
+    classes_ : (n_classes,) labels. kernel_weights_ : E[e], (M,) for two classes, else (n_classes, M).
+    intercept_ : (H,) E[b].
+    covariance_ : (H, M + 1, M + 1) of b and e, for H = 1 or n_classes heads. support_ : (n,), all rows.
+    dual_coef_ : (H, n) E[a].
     n_iter_ : int, sweeps. kernels_ : the kernels that were learned over.
 
     Examples
@@ -95,7 +105,14 @@ class BEMKL(InMemory):
 
     _ours = ("MKLClassifier", "needs no matrices in memory")
 
-    def __init__(self, kernels: Any = None, normalize: Any = None, margin: float = 1.0, width: float = 0.1, max_iter: int = 200):
+    def __init__(
+        self,
+        kernels: Any = None,
+        normalize: Any = None,
+        margin: float = 1.0,
+        width: float = 0.1,
+        max_iter: int = 200,
+    ):
         self.kernels = kernels
         self.normalize = normalize
         self.margin = margin
@@ -130,14 +147,20 @@ class BEMKL(InMemory):
     def _learn(self, matrices: np.ndarray, signs: np.ndarray) -> Posterior:
         """See `learn`; an error where numbers are too large or too small for it."""
         try:
-            with np.errstate(all="ignore"), threadpool_limits(1, "blas") if signs.shape[1] <= SMALL else nullcontext():
-                learned, self.n_iter_ = learn(matrices, signs, float(self.margin), float(self.width), int(self.max_iter), listener(self))
+            with (
+                np.errstate(all="ignore"),
+                threadpool_limits(1, "blas") if signs.shape[1] <= SMALL else nullcontext(),
+            ):
+                learned, self.n_iter_ = learn(
+                    matrices, signs, float(self.margin), float(self.width), int(self.max_iter), listener(self)
+                )
             fine = all(np.isfinite(array).all() for array in (learned.a, learned.weights, learned.covariance))
         except (np.linalg.LinAlgError, OverflowError):
             fine = False
         if not fine:
             raise ValueError(
-                f"the sums of BEMKL leave the range of float64 with width={self.width!r} and margin={self.margin!r}; "
+                f"the sums of BEMKL leave the range of float64 with width={self.width!r} and "
+                f"margin={self.margin!r}; "
                 'take others, or kernels with values about 1 (normalize="spherical")'
             )
         return learned
@@ -153,7 +176,9 @@ class BEMKL(InMemory):
                 raise ValueError(f"{name} must be {accepted}, got {value!r}")
         kind = self.normalize
         if not (kind is None or isinstance(kind, TailSum) or (isinstance(kind, str) and kind in KINDS)):
-            raise ValueError(f"normalize must be one of {', '.join(map(repr, KINDS))}, or a TailSum; got {kind!r}")
+            raise ValueError(
+                f"normalize must be one of {', '.join(map(repr, KINDS))}, or a TailSum; got {kind!r}"
+            )
 
     def _check_classes(self, classes: np.ndarray) -> None:
         if len(classes) < 2:
@@ -161,11 +186,17 @@ class BEMKL(InMemory):
 
     def _check_memory(self, n: int, n_kernels: int) -> None:
         if n > MOST_ROWS:
-            raise ValueError(f"BEMKL takes at most {MOST_ROWS:,} rows, and X has {n:,} rows; MKLClassifier takes more")
+            raise ValueError(
+                f"BEMKL takes at most {MOST_ROWS:,} rows, and X has {n:,} rows; MKLClassifier takes more"
+            )
         super()._check_memory(n, n_kernels)
 
-    def _normalise(self, matrices: np.ndarray, gates: np.ndarray | None, gate_of_kernel: list[int] | None) -> np.ndarray:
-        """Normalise matrices (M, n, n) in place; (M,) the numbers that they were multiplied with, beside gates."""
+    def _normalise(
+        self, matrices: np.ndarray, gates: np.ndarray | None, gate_of_kernel: list[int] | None
+    ) -> np.ndarray:
+        """Normalise matrices (M, n, n) in place; (M,) the numbers that they were multiplied with, beside
+        gates.
+        """
         for matrix, gate in zip(matrices, gate_of_kernel or (), strict=False):
             if gates is not None and gate != NO_GATE:
                 matrix *= gates[:, gate, None]
@@ -182,14 +213,23 @@ class BEMKL(InMemory):
         return factors
 
     def _keep_posterior(
-        self, rows: dict, learned: Posterior, factors: np.ndarray, gates: np.ndarray | None, gate_of_kernel: list[int] | None
+        self,
+        rows: dict,
+        learned: Posterior,
+        factors: np.ndarray,
+        gates: np.ndarray | None,
+        gate_of_kernel: list[int] | None,
     ) -> None:
-        """What was learned, as public attributes, and the sums over training rows that predictions are made of."""
+        """What was learned, as public attributes, and the sums over training rows that predictions are made
+        of.
+        """
         weights = learned.weights[:, 1:]
         self.kernel_weights_ = weights[0] if len(weights) == 1 else weights
         self.intercept_, self.covariance_ = learned.weights[:, 0], learned.covariance
         self.dual_coef_, self.support_ = learned.a, np.arange(learned.a.shape[1])
-        self.expansion_ = Expansion.of_training(self.kernels_, weights * factors, learned.a, self.support_, rows, gates, gate_of_kernel)
+        self.expansion_ = Expansion.of_training(
+            self.kernels_, weights * factors, learned.a, self.support_, rows, gates, gate_of_kernel
+        )
         # E[g] of new rows: the same sums, not yet weighted.
         self._outputs = replace(self.expansion_, weights=np.tile(factors, (len(weights), 1)))
 
@@ -241,7 +281,9 @@ class BEMKL(InMemory):
         """
         check_is_fitted(self, "dual_coef_")
         weights = np.column_stack([self.intercept_, np.atleast_2d(self.kernel_weights_)])
-        odds = np.concatenate([log_odds(outputs, weights, self.covariance_, float(self.margin)) for outputs in self._blocks(X)])
+        odds = np.concatenate(
+            [log_odds(outputs, weights, self.covariance_, float(self.margin)) for outputs in self._blocks(X)]
+        )
         logs = np.hstack([log_expit(-odds), log_expit(odds)]) if odds.shape[1] == 1 else log_expit(odds)
         return np.exp(logs - logsumexp(logs, axis=1, keepdims=True))
 
@@ -259,12 +301,14 @@ class BEMKL(InMemory):
             yield self._outputs.contributions(take(rows, part), None if gates is None else gates[part])
 
 
-# -- the posterior ----------------------------------------------------------------------------------------------------------------
+# -- the posterior ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """Means after a sweep, and the covariance of intercept and kernel weights; shapes at the head of this file."""
+    """Means after a sweep, and the covariance of intercept and kernel weights; shapes at the head of this
+    file.
+    """
 
     a: np.ndarray
     precision: np.ndarray
@@ -309,15 +353,21 @@ def start(n_kernels: int, y: np.ndarray, margin: float) -> Posterior:
     )
 
 
-def sweep(old: Posterior, matrices: np.ndarray, solver: Solver, y: np.ndarray, margin: float, width: float) -> Posterior:
-    """Every factor once: the rows' weights, their precisions, what kernels say, precisions and values of (b, e), f."""
+def sweep(
+    old: Posterior, matrices: np.ndarray, solver: Solver, y: np.ndarray, margin: float, width: float
+) -> Posterior:
+    """Every factor once: the rows' weights, their precisions, what kernels say, precisions and values of (b,
+    e), f.
+    """
     (heads, n), flat = y.shape, matrices.reshape(-1, y.shape[1])
     a, variance = row_weights(solver, old.outputs.reshape(heads, -1) @ flat, old.precision, width)
     products = (a @ flat.T).reshape(heads, -1, n)
     outputs, spread = kernel_outputs(products, old.f, old.weights, old.covariance, width)
     omega = expected_precision(old.weights, np.diagonal(old.covariance, axis1=1, axis2=2))
     weights, covariance = kernel_weights(outputs, spread, old.f, omega)
-    return Posterior(a, expected_precision(a, variance), outputs, weights, covariance, latent(y, outputs, weights, margin))
+    return Posterior(
+        a, expected_precision(a, variance), outputs, weights, covariance, latent(y, outputs, weights, margin)
+    )
 
 
 def expected_precision(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
@@ -325,10 +375,13 @@ def expected_precision(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
     return 1.5 / (1.0 + 0.5 * (mean**2 + variance))
 
 
-def row_weights(solver: Solver, sums: np.ndarray, precision: np.ndarray, width: float) -> tuple[np.ndarray, np.ndarray]:
+def row_weights(
+    solver: Solver, sums: np.ndarray, precision: np.ndarray, width: float
+) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variances of the rows' weights, (H, n) each. sums : (H, n) sum_m K_m E[g_m]. O(H n^3).
 
-    Of  N(cov sums / width^2, cov),  cov = (S / width^2 + diag precision)^-1; multiplied by width^2, so that small widths do no harm.
+    Of  N(cov sums / width^2, cov),  cov = (S / width^2 + diag precision)^-1; multiplied by width^2, so that
+        small widths do no harm.
     """
     solved = [solver(width**2 * own, total) for own, total in zip(precision, sums, strict=True)]
     return np.stack([mean for mean, _ in solved]), width**2 * np.stack([variance for _, variance in solved])
@@ -339,7 +392,8 @@ def kernel_outputs(
 ) -> tuple[np.ndarray, np.ndarray]:
     """E[g] (H, M, n), and its covariance (H, M, M), the same for all rows. products : (H, M, n) K_m a.
 
-    Of  N(cov (K a / width^2 + e f - E[e b]), cov),  cov = (I / width^2 + E[e e'])^-1; here too all is multiplied by width^2.
+    Of  N(cov (K a / width^2 + e f - E[e b]), cov),  cov = (I / width^2 + E[e e'])^-1; here too all is
+        multiplied by width^2.
     """
     b, e = weights[:, :1], weights[:, 1:]
     second = e[:, :, None] * e[:, None, :] + covariance[:, 1:, 1:]
@@ -348,8 +402,13 @@ def kernel_outputs(
     return inverse @ (products + width**2 * pull), width**2 * inverse
 
 
-def kernel_weights(outputs: np.ndarray, spread: np.ndarray, f: np.ndarray, omega: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean (H, M + 1) and covariance (H, M + 1, M + 1) of intercept and kernel weights. spread : (H, M, M). omega : (H, M + 1)."""
+def kernel_weights(
+    outputs: np.ndarray, spread: np.ndarray, f: np.ndarray, omega: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean (H, M + 1) and covariance (H, M + 1, M + 1) of intercept and kernel weights.
+
+    spread : (H, M, M). omega : (H, M + 1).
+    """
     heads, _, n = outputs.shape
     rows = np.concatenate([np.ones((heads, 1, n)), outputs], axis=1)
     precision = rows @ rows.transpose(0, 2, 1) + omega[:, :, None] * np.eye(omega.shape[1])
@@ -366,7 +425,9 @@ def latent(y: np.ndarray, outputs: np.ndarray, weights: np.ndarray, margin: floa
 
 
 def hazard(t: np.ndarray) -> np.ndarray:
-    """Density over upper tail of the standard normal, for t of any size: about t where it is large, 0 where it is very negative."""
+    """Density over upper tail of the standard normal, for t of any size: about t where it is large, 0 where
+    it is very negative.
+    """
     return np.sqrt(2.0 / np.pi) / erfcx(t / np.sqrt(2.0))
 
 
@@ -379,7 +440,7 @@ def log_odds(outputs: np.ndarray, weights: np.ndarray, covariance: np.ndarray, m
     return log_ndtr((mean - margin) / deviation) - log_ndtr((-mean - margin) / deviation)
 
 
-# -- the rows' weights ------------------------------------------------------------------------------------------------------------
+# -- the rows' weights -----------------------------------------------------------------------------
 
 
 def sum_of_squares(matrices: np.ndarray) -> np.ndarray:
@@ -393,8 +454,9 @@ def sum_of_squares(matrices: np.ndarray) -> np.ndarray:
 def row_solver(square: np.ndarray) -> Solver:
     """The way to solve with a sum of squares (n, n) and many diagonals: the cheapest that round-off allows.
 
-    A sum of squares that is singular to working precision has no Cholesky factor when the diagonal is small beside it; of its own factor
-    (n, r) the eigenvalues that are round-off are left out, which makes the sweeps as cheap as the rank r is low.
+    A sum of squares that is singular to working precision has no Cholesky factor when the diagonal is small
+    beside it; of its own factor (n, r) the eigenvalues that are round-off are left out, which makes the
+    sweeps as cheap as the rank r is low.
     """
     values, vectors = np.linalg.eigh(square)
     n, noise = len(values), np.finfo(float).eps * max(values[-1], 0.0)
@@ -402,7 +464,11 @@ def row_solver(square: np.ndarray) -> Solver:
     if values[0] > n * noise:
         return partial(solve_full, square)
     factor = vectors[:, kept], np.sqrt(values[kept])
-    return partial(solve_factored, *factor) if 2 * kept.sum() <= n else partial(solve_either, n * noise - values[0], square, *factor)
+    return (
+        partial(solve_factored, *factor)
+        if 2 * kept.sum() <= n
+        else partial(solve_either, n * noise - values[0], square, *factor)
+    )
 
 
 def solve_either(
@@ -416,14 +482,20 @@ def solve_full(square: np.ndarray, q: np.ndarray, sums: np.ndarray) -> tuple[np.
     """`Solver` by a Cholesky factor of S + diag q: 2/3 n^3 operations. square : S, (n, n)."""
     total = square.copy(order="F")
     total[np.diag_indices_from(total)] += q
-    inverse, _ = dtrtri(cholesky(total, lower=True, overwrite_a=True, check_finite=False), lower=1, overwrite_c=1)
+    inverse, _ = dtrtri(
+        cholesky(total, lower=True, overwrite_a=True, check_finite=False), lower=1, overwrite_c=1
+    )
     return inverse.T @ (inverse @ sums), np.einsum("ij,ij->j", inverse, inverse)
 
 
-def solve_factored(vectors: np.ndarray, roots: np.ndarray, q: np.ndarray, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """`Solver` for S = F F', F = vectors * roots (n, r): n r^2 operations twice. vectors : (n, r) orthonormal. roots : (r,) > 0.
+def solve_factored(
+    vectors: np.ndarray, roots: np.ndarray, q: np.ndarray, sums: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """`Solver` for S = F F', F = vectors * roots (n, r): n r^2 operations twice. vectors : (n, r)
+    orthonormal. roots : (r,) > 0.
 
-        (F F' + diag q)^-1 F c = diag(q)^-1 F (I + F' diag(q)^-1 F)^-1 c,       sums = F c  as the sums are in the range of S
+        (F F' + diag q)^-1 F c = diag(q)^-1 F (I + F' diag(q)^-1 F)^-1 c,       sums = F c  as the sums are in
+        the range of S
 
     The inner matrix is well conditioned but for the sizes of its rows, which does a Cholesky factor no harm.
     """

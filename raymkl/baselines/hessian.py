@@ -14,7 +14,8 @@ from .svm import Certificate, Point, WeightedSVM, cleaned
 
 # Dual variables nearer to their bounds than this part of C do not move with the weights.
 AT_BOUND = 1e-6
-# Added to the diagonals of the systems, relative to their mean diagonal: matrices of much the same kernels are nearly singular.
+# Added to the diagonals of the systems, relative to their mean diagonal: matrices of much the same kernels
+# are nearly singular.
 RIDGE = 1e-8
 # Armijo's rule, and how often a step is halved.
 DECREASE = 1e-4
@@ -26,13 +27,15 @@ class HessianMKL(Baseline):
 
         min_d  J(d),    d >= 0,  sum_m d_m = 1,       J(d) the optimum of an SVM over  sum_m d_m K_m
 
-    is solved by steps to the minimiser of the quadratic model of J on the simplex (a small quadratic program, for which OSQP is set up
-    once and started from its last solution), halved until J decreases enough. With the free dual variables F (0 < |a_i| < C) that move
-    with the weights and g_m = (K_m a)_F,
+    is solved by steps to the minimiser of the quadratic model of J on the simplex (a small quadratic program,
+    for which OSQP is set up once and started from its last solution), halved until J decreases enough. With
+    the free dual variables F (0 < |a_i| < C) that move with the weights and g_m = (K_m a)_F,
 
-        dJ/dd_m = -1/2 a' K_m a,      d2J/dd_m dd_k = g_m' P g_k,      P the upper left block of the inverse of  [K_FF 1; 1' 0]
+        dJ/dd_m = -1/2 a' K_m a,      d2J/dd_m dd_k = g_m' P g_k,      P the upper left block of the inverse
+        of  [K_FF 1; 1' 0]
 
-    Problem, parameters, attributes, memory and the SVM (LIBSVM, without a starting point) are those of `SimpleMKL`.
+    Problem, parameters, attributes, memory and the SVM (LIBSVM, without a starting point) are those of
+    `SimpleMKL`.
 
     Parameters
     ----------
@@ -40,7 +43,8 @@ class HessianMKL(Baseline):
 
     Attributes
     ----------
-    classes_, kernel_weights_, support_, dual_coef_, intercept_, primal_objective_, dual_objective_, duality_gap_, n_svm_, n_iter_,
+    classes_, kernel_weights_, support_, dual_coef_, intercept_, primal_objective_, dual_objective_,
+    duality_gap_, n_svm_, n_iter_,
     converged_, kernels_ : see `SimpleMKL`.
 
     Examples
@@ -55,14 +59,17 @@ class HessianMKL(Baseline):
 
     References
     ----------
-    Chapelle, Rakotomamonjy: Second order optimization of kernel parameters. NIPS workshop on kernel learning, 2008.
+    Chapelle, Rakotomamonjy: Second order optimization of kernel parameters. NIPS workshop on kernel learning,
+    2008.
     """
 
     def _steps(self, svm: WeightedSVM) -> Generator[Point | None, tuple[Point, Certificate], None]:
         program, (point, certificate) = SimplexProgram(len(svm.matrices)), (yield None)
         while True:
             gradient = -0.5 * certificate.terms
-            target = cleaned(program.solve(hessian(svm, point, certificate.products), gradient, point.weights))
+            target = cleaned(
+                program.solve(hessian(svm, point, certificate.products), gradient, point.weights)
+            )
             point, certificate = yield _halved(svm, point, gradient, target)
 
 
@@ -81,11 +88,15 @@ def hessian(svm: WeightedSVM, point: Point, products: np.ndarray) -> np.ndarray:
 
 
 def _solved(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """matrix^-1 right for a symmetric matrix that may be singular, and by round-off in what was handed over a little indefinite."""
+    """matrix^-1 right for a symmetric matrix that may be singular, and by round-off in what was handed over a
+    little indefinite.
+    """
     ridge, size = RIDGE, np.trace(matrix) / len(matrix)
     while True:
         try:
-            factor = cho_factor(matrix + ridge * size * np.eye(len(matrix)), lower=True, overwrite_a=True, check_finite=False)
+            factor = cho_factor(
+                matrix + ridge * size * np.eye(len(matrix)), lower=True, overwrite_a=True, check_finite=False
+            )
         except LinAlgError:
             if ridge > 1.0:
                 raise
@@ -95,7 +106,9 @@ def _solved(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 class SimplexProgram:
-    """min_z  1/2 (z - d)' H (z - d) + g' (z - d),   z >= 0,  sum_m z_m = 1,   by OSQP: set up at the first call, then only updated."""
+    """min_z  1/2 (z - d)' H (z - d) + g' (z - d),   z >= 0,  sum_m z_m = 1,   by OSQP: set up at the first
+    call, then only updated.
+    """
 
     def __init__(self, M: int):
         self.M = M
@@ -116,7 +129,9 @@ class SimplexProgram:
             A = sp.vstack([np.ones((1, self.M)), sp.eye(self.M)], format="csc")
             low, high = np.r_[1.0, np.zeros(self.M)], np.r_[1.0, np.full(self.M, np.inf)]
             self._solver = osqp.OSQP()
-            self._solver.setup(P, q, A, low, high, verbose=False, eps_abs=1e-7, eps_rel=1e-7, max_iter=20_000, polishing=True)
+            self._solver.setup(
+                P, q, A, low, high, verbose=False, eps_abs=1e-7, eps_rel=1e-7, max_iter=20_000, polishing=True
+            )
         else:
             self._solver.update(Px=values, q=q)
         found = self._solver.solve(raise_error=False).x
@@ -124,7 +139,10 @@ class SimplexProgram:
 
 
 def _halved(svm: WeightedSVM, point: Point, gradient: np.ndarray, target: np.ndarray) -> Point | None:
-    """The first of the points on the way to the target, at 1, 1/2, 1/4, ... of it, at which J has decreased enough."""
+    """The first of the points on the way to the target, at 1, 1/2, 1/4, ...
+
+    of it, at which J has decreased enough.
+    """
     direction = target - point.weights
     slope = float(gradient @ direction)
     if not slope < 0:

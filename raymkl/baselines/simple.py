@@ -11,12 +11,14 @@ from .base import Baseline
 from .svm import Certificate, Point, WeightedSVM, cleaned
 
 GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
-# The line search ends when its interval is this part of the longest step; it becomes finer when no step is found.
+# The line search ends when its interval is this part of the longest step; it becomes finer when no step is
+# found.
 COARSE_SEARCH = 0.1
 FINE_SEARCH = 1e-4
 # Parts of a direction below this, relative to its largest, are none.
 ROUND_OFF = 1e-12
-# A way to the next zero is not tried by an SVM when the gradient promises less than this part of what `tol` allows.
+# A way to the next zero is not tried by an SVM when the gradient promises less than this part of what `tol`
+# allows.
 TOO_SHORT = 1e-3
 
 
@@ -26,12 +28,14 @@ class SimpleMKL(Baseline):
         min_{w,b}  1/2 ||w||_{2,1}^2 + C sum_i max(0, 1 - y_i f(x_i)),    f(x) = sum_m <w_m, phi_m(x)> + b
         = min_d  J(d),    d >= 0,  sum_m d_m = 1,       J(d) the optimum of an SVM over  sum_m d_m K_m
 
-    the problem of `MKLClassifier(p=1)` for two classes. A step follows the reduced gradient of J, as far as the first weight that becomes
-    zero; while J decreases at that far end, the weight is fixed there and the direction goes on without it; then a golden section
-    search along the last direction. Every value of J is an SVM, solved by LIBSVM (scikit-learn's `SVC`) from scratch: it takes no
-    starting point, where the authors' program had a solver that did. LIBSVM's tolerance is lowered when its part of the gap is more than
-    a tenth of `tol`; it keeps float32 copies of kernel values, so gaps below about 1e-6 (1e-4 where C times kernel values is large) are
-    out of reach: the fit then ends with a `ConvergenceWarning` and the gap that it has, which is a true one.
+    the problem of `MKLClassifier(p=1)` for two classes. A step follows the reduced gradient of J, as far as
+    the first weight that becomes zero; while J decreases at that far end, the weight is fixed there and the
+    direction goes on without it; then a golden section search along the last direction. Every value of J is
+    an SVM, solved by LIBSVM (scikit-learn's `SVC`) from scratch: it takes no starting point, where the
+    authors' program had a solver that did. LIBSVM's tolerance is lowered when its part of the gap is more
+    than a tenth of `tol`; it keeps float32 copies of kernel values, so gaps below about 1e-6 (1e-4 where C
+    times kernel values is large) are out of reach: the fit then ends with a `ConvergenceWarning` and the gap
+    that it has, which is a true one.
 
     All kernel matrices are kept in memory, in float64: 8 n^2 (M + 5) bytes.
 
@@ -48,9 +52,12 @@ class SimpleMKL(Baseline):
 
     Attributes
     ----------
-    classes_ : (2,) labels. kernel_weights_ : (M,), with sum 1. support_ : (n_support,). dual_coef_ : (1, n_support). intercept_ : (1,).
-    primal_objective_, dual_objective_, duality_gap_ : float, of the kernels in float64 at the final weights and dual variables.
-    n_svm_ : int, SVMs that were trained. n_iter_ : int, steps. converged_ : bool. kernels_ : the kernels that were learned over.
+    classes_ : (2,) labels. kernel_weights_ : (M,), with sum 1. support_ : (n_support,). dual_coef_ : (1,
+    n_support). intercept_ : (1,).
+    primal_objective_, dual_objective_, duality_gap_ : float, of the kernels in float64 at the final weights
+    and dual variables.
+    n_svm_ : int, SVMs that were trained. n_iter_ : int, steps. converged_ : bool. kernels_ : the kernels that
+    were learned over.
 
     Examples
     --------
@@ -72,7 +79,9 @@ class SimpleMKL(Baseline):
         while True:
             found = _step(svm, point, certificate.terms, search)
             if found is None and svm.sharpen():
-                found = svm.solve(point.weights, point.matrix)  # the same weights, with a gradient that is more precise
+                found = svm.solve(
+                    point.weights, point.matrix
+                )  # the same weights, with a gradient that is more precise
             elif found is None and search > FINE_SEARCH:
                 search /= 10.0
                 continue
@@ -80,7 +89,9 @@ class SimpleMKL(Baseline):
 
 
 def descent_direction(weights: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-    """The reduced gradient with the largest weight as base: sums to zero, and moves no weight below zero that is there."""
+    """The reduced gradient with the largest weight as base: sums to zero, and moves no weight below zero that
+    is there.
+    """
     base = int(np.argmax(weights))
     reduced = gradient - gradient[base]
     direction = np.where((weights > 0) | (reduced < 0), -reduced, 0.0)
@@ -132,7 +143,15 @@ def _step(svm: WeightedSVM, point: Point, terms: np.ndarray, search: float) -> P
     return best if best.value < point.value else None
 
 
-def _golden(svm: WeightedSVM, start: Point, end: Point, direction: np.ndarray, slope: np.ndarray, reach: float, search: float) -> Point:
+def _golden(
+    svm: WeightedSVM,
+    start: Point,
+    end: Point,
+    direction: np.ndarray,
+    slope: np.ndarray,
+    reach: float,
+    search: float,
+) -> Point:
     """The best point between start and end that a golden section search visits."""
 
     def at(step: float) -> Point:

@@ -1,6 +1,8 @@
-"""The support vector machine over a weighted sum of kernel matrices, its value as a function of the weights, and the certificate.
+"""The support vector machine over a weighted sum of kernel matrices, its value as a function of the weights,
+and the certificate.
 
-    J(d) = max_a  sum_i y_i a_i - 1/2 sum_m d_m a' K_m a,     0 <= y_i a_i <= C,  sum_i a_i = 0,       d >= 0,  sum_m d_m = 1
+    J(d) = max_a  sum_i y_i a_i - 1/2 sum_m d_m a' K_m a,     0 <= y_i a_i <= C,  sum_i a_i = 0,       d >= 0,
+    sum_m d_m = 1
 
 The least J over the weights d is the optimum of  1/2 ||w||_{2,1}^2 + C sum_i max(0, 1 - y_i f(x_i)).
 """
@@ -11,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# LIBSVM's own tolerance (of the optimality conditions): where it starts and where it ends. It works with float32 copies of the matrix.
+# LIBSVM's own tolerance (of the optimality conditions): where it starts and where it ends. It works with
+# float32 copies of the matrix.
 COARSEST = 1e-3
 FINEST = 1e-8
 # Part of the relative gap that may come from the SVM; beyond, it is solved more precisely.
@@ -24,7 +27,9 @@ NEGLIGIBLE = 1e-8
 
 @dataclass(frozen=True)
 class Point:
-    """A solved SVM: weights d (M,), their matrix (n, n), signed dual variables a (n,), and the value J that they reach."""
+    """A solved SVM: weights d (M,), their matrix (n, n), signed dual variables a (n,), and the value J that
+    they reach.
+    """
 
     weights: np.ndarray
     matrix: np.ndarray
@@ -34,7 +39,8 @@ class Point:
 
 @dataclass(frozen=True)
 class Certificate:
-    """Primal and dual objective of p = 1 at a point, their relative gap, the intercept, and the part of the gap that is the SVM's.
+    """Primal and dual objective of p = 1 at a point, their relative gap, the intercept, and the part of the
+    gap that is the SVM's.
 
     products : (M, n) K_m a. terms : (M,) a' K_m a.
     """
@@ -49,7 +55,8 @@ class Certificate:
 
 
 class WeightedSVM:
-    """J(d) for a stack of matrices. Every call of `solve` is one SVM from scratch: LIBSVM takes no starting point.
+    """J(d) for a stack of matrices. Every call of `solve` is one SVM from scratch: LIBSVM takes no starting
+    point.
 
     matrices : (M, n, n) float64. y : (n,) of -1 and +1. tol : the relative gap that is wanted in the end.
     Attributes: n_solved, SVMs so far; precision, the tolerance that LIBSVM is given.
@@ -68,7 +75,9 @@ class WeightedSVM:
         for start in range(0, len(total), step):
             block = total[start : start + step]
             for m in used:
-                block += np.multiply(self.matrices[m, start : start + step], weights[m], out=part[: len(block)])
+                block += np.multiply(
+                    self.matrices[m, start : start + step], weights[m], out=part[: len(block)]
+                )
         return total
 
     def solve(self, weights: np.ndarray, matrix: np.ndarray | None = None) -> Point:
@@ -94,10 +103,14 @@ class WeightedSVM:
         primal = 0.5 * float(point.weights @ np.sqrt(terms)) ** 2 + self.C * loss
         dual = linear - 0.5 * float(terms.max())
         svm_gap = self.C * loss + float(point.weights @ terms) - linear
-        return Certificate(primal, dual, (primal - dual) / max(abs(primal), 1e-300), intercept, svm_gap, products, terms)
+        return Certificate(
+            primal, dual, (primal - dual) / max(abs(primal), 1e-300), intercept, svm_gap, products, terms
+        )
 
     def refined(self, certificate: Certificate) -> bool:
-        """Whether the SVM must be solved again, and more precisely, for the gap that is wanted; its tolerance is then smaller."""
+        """Whether the SVM must be solved again, and more precisely, for the gap that is wanted; its tolerance
+        is then smaller.
+        """
         return certificate.svm_gap > SVM_SHARE * self.tol * abs(certificate.primal) and self.sharpen()
 
     def sharpen(self) -> bool:
@@ -111,12 +124,13 @@ class WeightedSVM:
 def best_intercept(f: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     """The b that makes sum_i max(0, 1 - y_i (f_i + b)) least, and that sum. f : (n,) without intercept.
 
-    The sum is convex and linear between the points y_i - f_i; its slope is the number of -1 rows above the margin minus that of +1 rows
-    below it, so b is the value of rank (number of +1 rows) among all of them.
+    The sum is convex and linear between the points y_i - f_i; its slope is the number of -1 rows above the
+    margin minus that of +1 rows below it, so b is the value of rank (number of +1 rows) among all of them.
     """
     points = np.sort(y - f)
     positive = int((y > 0).sum())
-    # To the left of all points every +1 row has a loss and no -1 row: the slope is -positive, and every point adds one.
+    # To the left of all points every +1 row has a loss and no -1 row: the slope is -positive, and every point
+    # adds one.
     b = float(points[positive - 1]) if positive else float(points[0])
     other = float(points[min(positive, len(points) - 1)])
     b = 0.5 * (b + other)  # any b between the two is as good

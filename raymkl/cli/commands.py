@@ -1,6 +1,7 @@
 """The command line: `raymkl demo | train | predict | search | info | report`.
 
-Exit codes: 0; 2 for a mistake in what was asked or in the data (one line that says which); 1 for a failure; 130 when interrupted.
+Exit codes: 0; 2 for a mistake in what was asked or in the data (one line that says which); 1 for a failure;
+130 when interrupted.
 """
 
 from __future__ import annotations
@@ -41,11 +42,28 @@ def main() -> None:
 
 
 @main.command(epilog="Example: raymkl demo --out shown")
-@click.option("--out", type=click.Path(file_okay=False), default="raymkl-demo", show_default=True, help="Directory for model and report.")
-@click.option("--engine", type=click.Choice(["ray", "local"]), default="ray", show_default=True, help="Where to train.")
-@click.option("--p", "p", type=float, default=4 / 3, help="Block norm over kernels: 1 sparse, 2 plain sum.  [default: 4/3]")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False),
+    default="raymkl-demo",
+    show_default=True,
+    help="Directory for model and report.",
+)
+@click.option(
+    "--engine", type=click.Choice(["ray", "local"]), default="ray", show_default=True, help="Where to train."
+)
+@click.option(
+    "--p",
+    "p",
+    type=float,
+    default=4 / 3,
+    help="Block norm over kernels: 1 sparse, 2 plain sum.  [default: 4/3]",
+)
 def demo(out: str, engine: str, p: float) -> None:
-    """Handwritten digits from five views: trains through Ray, compares, writes a model and a report. No network needed."""
+    """Handwritten digits from five views: trains through Ray, compares, writes a model and a report.
+
+    No network needed.
+    """
     from .demo import run_demo
 
     with ray_session(engine, num_cpus=2):
@@ -55,19 +73,30 @@ def demo(out: str, engine: str, p: float) -> None:
     click.echo("         raymkl train YOUR.csv --target LABEL --standardize --out my.raymkl")
 
 
-@main.command(epilog="Example: raymkl train train.csv --target label --kernels 'rbf:auto;poly:2;linear' --standardize --out m.raymkl")
+@main.command(
+    epilog="Example: raymkl train train.csv --target label --kernels 'rbf:auto;poly:2;linear' --standardize "
+    "--out m.raymkl"
+)
 @click.argument("data", type=click.Path())
 @data_options
 @click.option("--C", "C", type=float, default=1.0, show_default=True, help="Weight of the loss.")
-@click.option("--p", "p", type=float, default=4 / 3, help="Block norm: 1 selects few kernels, 2 is the plain sum.  [default: 4/3]")
+@click.option(
+    "--p",
+    "p",
+    type=float,
+    default=4 / 3,
+    help="Block norm: 1 selects few kernels, 2 is the plain sum.  [default: 4/3]",
+)
 @fit_options
-@click.option("--out", type=click.Path(), default="model.raymkl", show_default=True, help="File for the model.")
+@click.option(
+    "--out", type=click.Path(), default="model.raymkl", show_default=True, help="File for the model."
+)
 @json_option
 def train(data: str, C: float, p: float, out: str, as_json: bool, **options: Any) -> None:
     """Learn a classifier and the weights of its kernels from DATA (CSV, Parquet, Arrow, .npz or LIBSVM).
 
-    Rows of Parquet and Arrow files are streamed (--standardize and rbf:auto too): every shard reads its own, no process holds all of them
-    but the only shard of a local run. Other formats are read into memory first.
+    Rows of Parquet and Arrow files are streamed (--standardize and rbf:auto too): every shard reads its own,
+    no process holds all of them but the only shard of a local run. Other formats are read into memory first.
     """
     job = _Job(data, out, options, stream=True)
     say = (lambda text: None) if as_json else click.echo
@@ -81,21 +110,41 @@ def train(data: str, C: float, p: float, out: str, as_json: bool, **options: Any
         click.echo(json.dumps(told, indent=2))
         return
     _say_model(told, seconds)
-    click.echo(f"next: raymkl predict {out} NEW_DATA --out predictions.csv   or   raymkl report {out} --out report.html")
+    click.echo(
+        f"next: raymkl predict {out} NEW_DATA --out predictions.csv   or   raymkl report {out} --out "
+        "report.html"
+    )
 
 
-@main.command(epilog="Example: raymkl search train.csv --target label --standardize --C 0.1,1,10 --p 1,1.33,2 --cv 5 --out best.raymkl")
+@main.command(
+    epilog="Example: raymkl search train.csv --target label --standardize --C 0.1,1,10 --p 1,1.33,2 --cv 5 "
+    "--out best.raymkl"
+)
 @click.argument("data", type=click.Path())
 @data_options
-@click.option("--C", "C", type=NumberList(), default="0.1,1,10", show_default=True, help="Values of C to try.")
-@click.option("--p", "p", type=NumberList(), default="1,1.33,2", show_default=True, help="Values of p to try.")
-@click.option("--cv", type=click.IntRange(min=2), default=5, show_default=True, help="Folds of the cross-validation.")
-@click.option("--scoring", help="A scikit-learn scorer, such as accuracy, balanced_accuracy or roc_auc.  [default: accuracy]")
+@click.option(
+    "--C", "C", type=NumberList(), default="0.1,1,10", show_default=True, help="Values of C to try."
+)
+@click.option(
+    "--p", "p", type=NumberList(), default="1,1.33,2", show_default=True, help="Values of p to try."
+)
+@click.option(
+    "--cv", type=click.IntRange(min=2), default=5, show_default=True, help="Folds of the cross-validation."
+)
+@click.option(
+    "--scoring",
+    help="A scikit-learn scorer, such as accuracy, balanced_accuracy or roc_auc.  [default: accuracy]",
+)
 @fit_options
-@click.option("--out", type=click.Path(), default="best.raymkl", show_default=True, help="File for the best model.")
+@click.option(
+    "--out", type=click.Path(), default="best.raymkl", show_default=True, help="File for the best model."
+)
 @json_option
-def search(data: str, C: list, p: list, cv: int, scoring: str | None, out: str, as_json: bool, **options: Any) -> None:
-    """Choose C and p by cross-validation, all folds and settings over one set of kernels, and train the best on all rows.
+def search(
+    data: str, C: list, p: list, cv: int, scoring: str | None, out: str, as_json: bool, **options: Any
+) -> None:
+    """Choose C and p by cross-validation, all folds and settings over one set of kernels, and train the best
+    on all rows.
 
     All rows are read into memory, whatever the format.
     """
@@ -107,12 +156,19 @@ def search(data: str, C: list, p: list, cv: int, scoring: str | None, out: str, 
         click.echo(f"{len(C) * len(p)} settings x {cv} folds")
     started = time.perf_counter()
     with job.ray():
-        found = MKLSearchCV(job.estimator(), {"C": C, "p": p}, cv=cv, scoring=scoring, refit=True).fit(job.X, job.y)
+        found = MKLSearchCV(job.estimator(), {"C": C, "p": p}, cv=cv, scoring=scoring, refit=True).fit(
+            job.X, job.y
+        )
     seconds = time.perf_counter() - started
     told = job.save(found.best_estimator_)
     results = _results(found.cv_results_)
     if as_json:
-        summary = {"best_params": found.best_params_, "best_score": float(found.best_score_), "results": results, "model": told}
+        summary = {
+            "best_params": found.best_params_,
+            "best_score": float(found.best_score_),
+            "results": results,
+            "model": told,
+        }
         from .summaries import plain
 
         click.echo(json.dumps(plain(summary), indent=2))
@@ -127,11 +183,19 @@ def search(data: str, C: list, p: list, cv: int, scoring: str | None, out: str, 
 @main.command(epilog="Example: raymkl predict m.raymkl test.parquet --out predictions.csv")
 @click.argument("model", type=click.Path())
 @click.argument("data", type=click.Path())
-@click.option("--out", type=click.Path(), default="-", show_default=True, help="CSV, Parquet or Arrow file by its ending; - prints CSV.")
+@click.option(
+    "--out",
+    type=click.Path(),
+    default="-",
+    show_default=True,
+    help="CSV, Parquet or Arrow file by its ending; - prints CSV.",
+)
 @format_option
 @json_option
 def predict(model: str, data: str, out: str, format: str | None, as_json: bool) -> None:
-    """Label the rows of DATA with a trained MODEL: a column `prediction`, decision values, and probabilities if it has any."""
+    """Label the rows of DATA with a trained MODEL: a column `prediction`, decision values, and probabilities
+    if it has any.
+    """
     from ..data.tables import open_columns, write_columns
     from .summaries import plain
 
@@ -149,7 +213,12 @@ def predict(model: str, data: str, out: str, format: str | None, as_json: bool) 
         else:
             written.update({f"decision_{label}": values[:, k] for k, label in enumerate(fitted.classes_)})
     if hasattr(fitted, "predict_proba"):
-        written.update({f"probability_{label}": column for label, column in zip(fitted.classes_, fitted.predict_proba(X).T, strict=True)})
+        written.update(
+            {
+                f"probability_{label}": column
+                for label, column in zip(fitted.classes_, fitted.predict_proba(X).T, strict=True)
+            }
+        )
     write_columns(written, out)
     accuracy = _accuracy(loaded, columns, predicted)
     if as_json and out != "-":
@@ -173,12 +242,16 @@ def info(model: str, as_json: bool) -> None:
 
 @main.command(epilog="Example: raymkl report m.raymkl --data test.csv --target label --out report.html")
 @click.argument("model", type=click.Path())
-@click.option("--data", type=click.Path(), help="Data to explain predictions of; with labels, confusion and ROC too.")
+@click.option(
+    "--data", type=click.Path(), help="Data to explain predictions of; with labels, confusion and ROC too."
+)
 @click.option("--target", metavar="COLUMN", help="Column of labels in the data.  [default: the model's]")
 @format_option
 @click.option("--out", type=click.Path(), default="report.html", show_default=True, help="HTML file.")
 def report(model: str, data: str | None, target: str | None, format: str | None, out: str) -> None:
-    """One HTML file with pictures of a MODEL: weights, convergence, support vectors, and how it does on data."""
+    """One HTML file with pictures of a MODEL: weights, convergence, support vectors, and how it does on
+    data.
+    """
     from .. import report as write_report
     from ..data.tables import read_columns
 
@@ -194,11 +267,12 @@ def report(model: str, data: str | None, target: str | None, format: str | None,
     click.echo(f"report written to {out}")
 
 
-# -- parts of the commands --------------------------------------------------------------------------------------------
+# -- parts of the commands -------------------------------------------------------------------------
 
 
 class _Job:
-    """Data, kernels and settings of `train` and `search`, read and checked in the order that finds mistakes soonest.
+    """Data, kernels and settings of `train` and `search`, read and checked in the order that finds mistakes
+    soonest.
 
     stream : whether rows of Parquet and Arrow files may stay there; X is then a `SourceInput`.
     """
@@ -232,7 +306,9 @@ class _Job:
         import numpy as np
 
         classes, counts = np.unique(self.y, return_counts=True)
-        shown = ", ".join(f"{label} ({count})" for label, count in list(zip(classes, counts, strict=True))[:8])
+        shown = ", ".join(
+            f"{label} ({count})" for label, count in list(zip(classes, counts, strict=True))[:8]
+        )
         width = sum(self.preparation.widths.values())
         return (
             f"{self.data}: {len(self.y)} rows, {width} features, {len(self.kernels)} kernels; "
@@ -249,7 +325,9 @@ class _Job:
             loss=self.options["loss"],
             engine=self.engine,
             ray_params=RayParams(
-                num_shards=self.options["shards"], checkpoint_dir=self.options["checkpoint"], checkpoint_every_s=CHECKPOINT_SECONDS
+                num_shards=self.options["shards"],
+                checkpoint_dir=self.options["checkpoint"],
+                checkpoint_every_s=CHECKPOINT_SECONDS,
             ),
             verbose=int(self.options["verbose"]),
             **params,
@@ -279,7 +357,9 @@ def _results(cv_results: dict) -> list[dict]:
     """Settings and scores, best first."""
     rows = [
         {**params, "mean": float(mean), "std": float(std)}
-        for params, mean, std in zip(cv_results["params"], cv_results["mean_test_score"], cv_results["std_test_score"], strict=True)
+        for params, mean, std in zip(
+            cv_results["params"], cv_results["mean_test_score"], cv_results["std_test_score"], strict=True
+        )
     ]
     order = sorted(range(len(rows)), key=lambda i: (int(cv_results["rank_test_score"][i]), i))
     return [rows[i] for i in order]
@@ -301,7 +381,9 @@ def _inner(loaded: Any) -> Any:
 
 
 def _rows_for(loaded: Any, columns: Any) -> Any:
-    """What the estimator takes, of the columns of a file; models trained in Python take columns by name or by position."""
+    """What the estimator takes, of the columns of a file; models trained in Python take columns by name or by
+    position.
+    """
     from ..data.tables import SourceColumns
     from ..models.sources import SourceInput
     from ..models.table_model import Preparation, TableModel
@@ -330,5 +412,9 @@ def _accuracy(loaded: Any, columns: Any, predicted: Any) -> float | None:
         labels = columns.labels(target)
     except ValueError:
         return None  # labels of some rows are missing: nothing to compare with
-    same = labels == predicted if labels.dtype.kind == predicted.dtype.kind else labels.astype(str) == predicted.astype(str)
+    same = (
+        labels == predicted
+        if labels.dtype.kind == predicted.dtype.kind
+        else labels.astype(str) == predicted.astype(str)
+    )
     return float(np.mean(same))

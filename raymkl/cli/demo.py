@@ -1,4 +1,5 @@
-"""The demo: handwritten digits seen in five ways, one of them worthless, learned through Ray (scikit-learn's bundled data, no network).
+"""The demo: handwritten digits seen in five ways, one of them worthless, learned through Ray (scikit-learn's
+bundled data, no network).
 
 | view      | what                                                       | features |
 |---|---|---|
@@ -26,7 +27,9 @@ DIRECTIONS = 8
 
 @dataclass
 class DemoProblem:
-    """Views (dict of (n, d) arrays) and digits (n,) to learn from and to test on, and the kernels to learn over."""
+    """Views (dict of (n, d) arrays) and digits (n,) to learn from and to test on, and the kernels to learn
+    over.
+    """
 
     train: dict[str, np.ndarray]
     y_train: np.ndarray
@@ -51,7 +54,9 @@ def digit_views(images: np.ndarray) -> dict[str, np.ndarray]:
 def edge_histograms(images: np.ndarray) -> np.ndarray:
     """Edge strength by direction in 4 x 4 cells: (n, 8, 8) -> (n, 128)."""
     down, right = np.gradient(images, axis=(1, 2))
-    direction = np.floor((np.arctan2(down, right) + np.pi) / (2 * np.pi) * DIRECTIONS).astype(int) % DIRECTIONS
+    direction = (
+        np.floor((np.arctan2(down, right) + np.pi) / (2 * np.pi) * DIRECTIONS).astype(int) % DIRECTIONS
+    )
     strength = np.where(direction[..., None] == np.arange(DIRECTIONS), np.hypot(down, right)[..., None], 0.0)
     return strength.reshape(len(images), 4, 2, 4, 2, DIRECTIONS).sum(axis=(2, 4)).reshape(len(images), -1)
 
@@ -66,31 +71,49 @@ def demo_problem() -> DemoProblem:
 
     images, digits = load_digits(return_X_y=True)
     views = digit_views(images.reshape(-1, 8, 8) / 16.0)
-    learn, check = train_test_split(np.arange(len(digits)), train_size=TRAINING_ROWS, random_state=0, stratify=digits)
+    learn, check = train_test_split(
+        np.arange(len(digits)), train_size=TRAINING_ROWS, random_state=0, stratify=digits
+    )
     train = {name: array[learn] for name, array in views.items()}
     bank: list = []
     for name, array in train.items():
         bank += kernels.rbf(widths_around(array)[1:4], view=name)
-    bank.append(kernels.Chi2(gamma=widths_around(train["gradients"], kernels.Chi2().statistic())[2], view="gradients"))
+    bank.append(
+        kernels.Chi2(gamma=widths_around(train["gradients"], kernels.Chi2().statistic())[2], view="gradients")
+    )
     test = {name: array[check] for name, array in views.items()}
     return DemoProblem(train, digits[learn], test, digits[check], bank)
 
 
 def run_demo(out: Path, engine: str, p: float, say: Callable[[str], Any]) -> dict:
-    """Train, compare, write `model.raymkl` and `report.html` into the directory `out`; returns the numbers that were said."""
+    """Train, compare, write `model.raymkl` and `report.html` into the directory `out`; returns the numbers
+    that were said.
+    """
     from .. import report
     from ..models.classifier import MKLClassifier
 
     problem = demo_problem()
-    train, test, y_train, y_test, bank = problem.train, problem.test, problem.y_train, problem.y_test, problem.kernels
-    say(f"digits: {len(y_train)} images to learn from, {len(y_test)} to test on; {len(bank)} kernels over {len(train)} views")
+    train, test, y_train, y_test, bank = (
+        problem.train,
+        problem.test,
+        problem.y_train,
+        problem.y_test,
+        problem.kernels,
+    )
+    say(
+        f"digits: {len(y_train)} images to learn from, {len(y_test)} to test on; {len(bank)} kernels over "
+        f"{len(train)} views"
+    )
     settings = {"C": 1.0, "normalize": "multiplicative"}
     started = time.perf_counter()
     model = MKLClassifier(kernels=bank, p=p, engine=engine, **settings).fit(train, y_train)
     seconds = time.perf_counter() - started
     uniform = MKLClassifier(kernels=bank, p=2, engine="local", **settings).fit(train, y_train)
     # The best single kernel is chosen on the test images themselves: the comparison favours it.
-    alone = [MKLClassifier(kernels=[kernel], engine="local", **settings).fit(train, y_train).score(test, y_test) for kernel in bank]
+    alone = [
+        MKLClassifier(kernels=[kernel], engine="local", **settings).fit(train, y_train).score(test, y_test)
+        for kernel in bank
+    ]
     best = int(np.argmax(alone))
     told = {
         "accuracy": model.score(test, y_test),
@@ -100,9 +123,15 @@ def run_demo(out: Path, engine: str, p: float, say: Callable[[str], Any]) -> dic
         "seconds": seconds,
     }
     where = "through Ray" if engine == "ray" else "in this process"
-    say(f"trained {where} in {seconds:.1f} s: {len(model.classes_)} classes, {model.n_iter_} rounds, {len(model.support_)} support vectors")
+    say(
+        f"trained {where} in {seconds:.1f} s: {len(model.classes_)} classes, {model.n_iter_} rounds, "
+        f"{len(model.support_)} support vectors"
+    )
     say("")
-    say(f"                     accuracy   duality gap (certified, relative{', worst class' if len(model.classes_) > 2 else ''})")
+    say(
+        "                     accuracy   duality gap (certified, "
+        f"relative{', worst class' if len(model.classes_) > 2 else ''})"
+    )
     say(f"learned weights        {told['accuracy']:.4f}   {told['duality_gap']:.1e}")
     say(f"uniform sum            {told['accuracy_uniform']:.4f}   {np.max(uniform.duality_gap_):.1e}")
     say(f"best single kernel     {told['accuracy_single']:.4f}   {bank[best]!r}")

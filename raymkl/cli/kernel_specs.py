@@ -7,8 +7,8 @@ Short form: kernels are separated by semicolons, each `name:values@view`.
     rbf:auto@expression;linear@age,bmi    kernels of a view: of a column, of several, or of a view with a name
     spectrum:3,4@sequence                 string kernels of a column of text
 
-A kernel without a view looks at all columns of numbers, or at every view in turn when the data have views. `@all` is all columns
-together. A YAML file says the same at length:
+A kernel without a view looks at all columns of numbers, or at every view in turn when the data have views.
+`@all` is all columns together. A YAML file says the same at length:
 
     views:
       shape: [x0, x1, "radius*"]          # columns, or patterns of column names
@@ -40,7 +40,9 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class Family:
-    """A kernel of the short form: its class in `raymkl.kernels`, what its values are, and what they are when left out."""
+    """A kernel of the short form: its class in `raymkl.kernels`, what its values are, and what they are when
+    left out.
+    """
 
     class_name: str
     parameter: str | None = None
@@ -66,7 +68,9 @@ KEYS = ("views", "kernels", "normalize", "standardize")
 
 @dataclass(frozen=True)
 class KernelSpec:
-    """One entry: name, values of its parameter (numbers, "auto", or none), view as written, other parameters."""
+    """One entry: name, values of its parameter (numbers, "auto", or none), view as written, other
+    parameters.
+    """
 
     name: str
     values: tuple = ()
@@ -88,7 +92,10 @@ class KernelSpec:
         values = self.values
         if values == (AUTO,):
             values = tuple(widths_around(rows, cls().statistic()))
-        return [cls(**{**dict(self.family.fixed), self.family.parameter: value, **self.others}, view=view) for value in values]
+        return [
+            cls(**{**dict(self.family.fixed), self.family.parameter: value, **self.others}, view=view)
+            for value in values
+        ]
 
 
 @dataclass(frozen=True)
@@ -100,7 +107,9 @@ class BankSpec:
     normalize: str | None = None
     standardize: bool | None = None
 
-    def arrange(self, columns: Columns, target: str | None) -> tuple[dict[str | None, list[str]], list[str], list[tuple]]:
+    def arrange(
+        self, columns: Columns, target: str | None
+    ) -> tuple[dict[str | None, list[str]], list[str], list[tuple]]:
         """(views for `Preparation`, columns of text, [(entry, view)]) for a table.
 
         Text that no kernel asks for is an error that names the columns.
@@ -121,20 +130,27 @@ class BankSpec:
         unread = [name for name in text if name not in read]
         if unread:
             raise DataError(
-                f"{columns.source}: column{'s' if len(unread) > 1 else ''} {', '.join(map(repr, unread[:12]))} "
-                f"{'hold' if len(unread) > 1 else 'holds'} no numbers; drop {'them' if len(unread) > 1 else 'it'}, turn "
-                f"{'them' if len(unread) > 1 else 'it'} into numbers, or ask for a string kernel (spectrum:3@{unread[0]})"
+                f"{columns.source}: column{'s' if len(unread) > 1 else ''} "
+                f"{', '.join(map(repr, unread[:12]))} "
+                f"{'hold' if len(unread) > 1 else 'holds'} no numbers; drop "
+                f"{'them' if len(unread) > 1 else 'it'}, turn "
+                f"{'them' if len(unread) > 1 else 'it'} into numbers, or ask for a string kernel "
+                f"(spectrum:3@{unread[0]})"
             )
         if list(used) == [ALL] and ALL not in declared:
             return {None: used[ALL]}, [], [(entry, None) for entry, _ in pairs]
         return dict(used), [name for name in text if name in read], pairs
 
-    def _views_of(self, entry: KernelSpec, declared: dict, numbers: list[str], text: list[str], columns: Columns) -> list[tuple]:
+    def _views_of(
+        self, entry: KernelSpec, declared: dict, numbers: list[str], text: list[str], columns: Columns
+    ) -> list[tuple]:
         """[(view, its columns)] that an entry looks at."""
         source = columns.source
         if entry.view is None and entry.family.text:
             if len(text) != 1:
-                raise DataError(f"{source} has {len(text)} columns of text; say which one: {entry.name}:3@COLUMN")
+                raise DataError(
+                    f"{source} has {len(text)} columns of text; say which one: {entry.name}:3@COLUMN"
+                )
             return [(text[0], text)]
         if entry.view is None and declared:
             return list(declared.items())
@@ -151,19 +167,26 @@ class BankSpec:
         if unknown:
             views = f"; views: {', '.join(declared)}" if declared else ""
             shown = ", ".join([*numbers, *text][:12])
-            raise DataError(f"{source} has no view or column {unknown[0]!r} (kernel {entry.name}@{view}){views}; columns: {shown}")
+            raise DataError(
+                f"{source} has no view or column {unknown[0]!r} (kernel {entry.name}@{view}){views}; "
+                f"columns: {shown}"
+            )
         wrong = [name for name in members if (name in text) != entry.family.text]
         if wrong:
             kind = "holds numbers; this kernel needs text" if entry.family.text else "holds no numbers"
             raise DataError(f"{source}: column {wrong[0]!r} {kind} (kernel {entry.name}@{view})")
         if entry.family.text and len(members) > 1:
-            raise DataError(f"{source}: a string kernel reads one column, {entry.name}@{view} names {len(members)}")
+            raise DataError(
+                f"{source}: a string kernel reads one column, {entry.name}@{view} names {len(members)}"
+            )
         return [(view, members)]
 
     @staticmethod
     def build(pairs: list[tuple], X: Any) -> list:
         """Kernel objects for the pairs (entry, view) that `arrange` gave; X is what the model will see."""
-        return [kernel for entry, view in pairs for kernel in entry.kernels(view, X if view is None else X[view])]
+        return [
+            kernel for entry, view in pairs for kernel in entry.kernels(view, X if view is None else X[view])
+        ]
 
 
 def _expand(view: str, patterns: Any, names: list[str], columns: Columns) -> list[str]:
@@ -178,7 +201,7 @@ def _expand(view: str, patterns: Any, names: list[str], columns: Columns) -> lis
     return found
 
 
-# -- parsing ----------------------------------------------------------------------------------------------------------
+# -- parsing ---------------------------------------------------------------------------------------
 
 
 def read_bank(text: str) -> BankSpec:
@@ -202,7 +225,13 @@ def _parse_entry(text: str) -> KernelSpec:
     if at and not all(members):
         raise DataError(f"kernel {text.strip()!r}: a view is missing after @")
     written = [value.strip() for value in values.split(",")] if colon else []
-    return _entry(name, written, None if not at else members[0] if len(members) == 1 else tuple(members), {}, text.strip())
+    return _entry(
+        name,
+        written,
+        None if not at else members[0] if len(members) == 1 else tuple(members),
+        {},
+        text.strip(),
+    )
 
 
 def _entry(name: str, values: list, view: Any, others: dict, said: str) -> KernelSpec:
@@ -235,7 +264,9 @@ def _value(value: Any, family: Family, said: str) -> Any:
         number = float(value)
     except (TypeError, ValueError):
         accepted = "numbers or auto" if family.auto else "numbers"
-        raise DataError(f"kernel {said!r}: {value!r} is not a number; values are {accepted}, separated by commas") from None
+        raise DataError(
+            f"kernel {said!r}: {value!r} is not a number; values are {accepted}, separated by commas"
+        ) from None
     if family.whole and number != int(number):
         raise DataError(f"kernel {said!r}: {value!r} is not a whole number")
     return int(number) if family.whole else number
@@ -257,13 +288,19 @@ def _read_yaml(path: str) -> BankSpec:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise DataError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     content = {"kernels": content} if isinstance(content, list) else content
-    if not isinstance(content, Mapping) or not isinstance(content.get("kernels"), list) or not content["kernels"]:
+    if (
+        not isinstance(content, Mapping)
+        or not isinstance(content.get("kernels"), list)
+        or not content["kernels"]
+    ):
         raise DataError(f"{path} needs a list under the key 'kernels'")
     strange = [key for key in content if key not in KEYS]
     if strange:
         raise DataError(f"{path}: unknown key {strange[0]!r}; known: {', '.join(KEYS)}")
     views = content.get("views") or {}
-    if not isinstance(views, Mapping) or not all(isinstance(members, str | list) and members for members in views.values()):
+    if not isinstance(views, Mapping) or not all(
+        isinstance(members, str | list) and members for members in views.values()
+    ):
         raise DataError(f"{path}: 'views' takes names with lists of columns, such as shape: [x0, x1]")
     normalize, standardize = content.get("normalize"), content.get("standardize")
     if standardize is not None and not isinstance(standardize, bool):
@@ -294,7 +331,9 @@ def _yaml_entry(entry: Any, path: str) -> KernelSpec:
         accepted = list(inspect.signature(getattr(kernels, KNOWN[name.lower()].class_name)).parameters)
         strange = [key for key in others if key not in accepted]
         if strange:
-            raise DataError(f"kernel {said!r}: {name} has no parameter {strange[0]!r}; known: {', '.join(accepted)}")
+            raise DataError(
+                f"kernel {said!r}: {name} has no parameter {strange[0]!r}; known: {', '.join(accepted)}"
+            )
         others = {key: _number_of(value) for key, value in others.items()}
     return _entry(name, values, view, others, said)
 

@@ -1,4 +1,6 @@
-"""What the commands share: options, lists of numbers, errors in one line, and a Ray session that ends with the command."""
+"""What the commands share: options, lists of numbers, errors in one line, and a Ray session that ends with
+the command.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,8 @@ class Commands(click.Group):
             return super().main(args, *rest, **extra)
         except SystemExit as leaving:
             if args is None and leaving.code == INTERRUPTED and "ray" in sys.modules:
-                # The session is closed by now, but Ray's own exit handlers may crash after an interrupt, which would hide the exit code.
+                # The session is closed by now, but Ray's own exit handlers may crash after an interrupt,
+                # which would hide the exit code.
                 sys.stdout.flush()
                 sys.stderr.flush()
                 os._exit(INTERRUPTED)
@@ -48,7 +51,9 @@ class Commands(click.Group):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             warnings.simplefilter("default", UserWarning)
-            warnings.filterwarnings("ignore", "the columns of .* differ by orders of magnitude")  # said with names by `warn_if_unscaled`
+            warnings.filterwarnings(
+                "ignore", "the columns of .* differ by orders of magnitude"
+            )  # said with names by `warn_if_unscaled`
             warnings.showwarning = _one_line
             try:
                 return super().invoke(ctx)
@@ -60,7 +65,11 @@ class Commands(click.Group):
             except Exception as error:
                 if ctx.meta.get(VERBOSE):
                     traceback.print_exc()
-                kind = Mistake if isinstance(error, ValueError | TypeError | FileNotFoundError | PermissionError) else Failure
+                kind = (
+                    Mistake
+                    if isinstance(error, ValueError | TypeError | FileNotFoundError | PermissionError)
+                    else Failure
+                )
                 raise kind(_message(error)) from None
 
 
@@ -72,7 +81,9 @@ def _message(error: Exception) -> str:
     return text if isinstance(error, ValueError | TypeError) and text else f"{type(error).__name__}: {text}"
 
 
-def _one_line(message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None) -> None:
+def _one_line(
+    message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None
+) -> None:
     click.echo(f"Warning: {' '.join(str(message).split())}", err=True)
 
 
@@ -84,7 +95,7 @@ def _about_checkpoint(directory: str | None) -> str:
     return f"No checkpoint had been written to {directory} yet."
 
 
-# -- options ----------------------------------------------------------------------------------------------------------
+# -- options ---------------------------------------------------------------------------------------
 
 
 class NumberList(click.ParamType):
@@ -113,17 +124,28 @@ def stacked(*options: Callable) -> Callable:
 
 
 FORMATS = ["csv", "tsv", "parquet", "arrow", "npz", "libsvm"]
-format_option = click.option("--format", type=click.Choice(FORMATS), help="Format of the data, where the file's ending does not say it.")
+format_option = click.option(
+    "--format",
+    type=click.Choice(FORMATS),
+    help="Format of the data, where the file's ending does not say it.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 data_options = stacked(
-    click.option("--target", metavar="COLUMN", help="Column of labels.  [default: y for .npz and LIBSVM files]"),
+    click.option(
+        "--target", metavar="COLUMN", help="Column of labels.  [default: y for .npz and LIBSVM files]"
+    ),
     click.option(
         "--kernels",
         default="rbf:auto;linear",
         show_default=True,
-        help="Short form (name:values@view; ...) or a YAML file. Names: rbf, laplacian, chi2, poly, linear, intersection, spectrum, wd.",
+        help="Short form (name:values@view; ...) or a YAML file. Names: rbf, laplacian, chi2, poly, linear, "
+        "intersection, spectrum, wd.",
     ),
-    click.option("--standardize", is_flag=True, help="Shift and scale every column to mean 0 and deviation 1; kept with the model."),
+    click.option(
+        "--standardize",
+        is_flag=True,
+        help="Shift and scale every column to mean 0 and deviation 1; kept with the model.",
+    ),
     format_option,
 )
 fit_options = stacked(
@@ -135,11 +157,29 @@ fit_options = stacked(
         help="What an error costs; logistic gives probabilities.",
     ),
     click.option("--tol", type=float, default=1e-3, show_default=True, help="Relative duality gap to reach."),
-    click.option("--normalize", help="Of the kernels: none, multiplicative, spherical, trace or tail.  [default: multiplicative]"),
-    click.option("--engine", type=click.Choice(["auto", "local", "ray"]), default="auto", show_default=True, help="Where to train."),
-    click.option("--shards", type=click.IntRange(min=1), help="Shards to split the rows into.  [default: as many as CPUs]"),
-    click.option("--address", help="Ray cluster: auto, head:6379, or local for a new one on this machine; implies --engine ray."),
-    click.option("--checkpoint", metavar="DIR", help="Directory (or URI) for the state of a run, to continue from."),
+    click.option(
+        "--normalize",
+        help="Of the kernels: none, multiplicative, spherical, trace or tail.  [default: multiplicative]",
+    ),
+    click.option(
+        "--engine",
+        type=click.Choice(["auto", "local", "ray"]),
+        default="auto",
+        show_default=True,
+        help="Where to train.",
+    ),
+    click.option(
+        "--shards",
+        type=click.IntRange(min=1),
+        help="Shards to split the rows into.  [default: as many as CPUs]",
+    ),
+    click.option(
+        "--address",
+        help="Ray cluster: auto, head:6379, or local for a new one on this machine; implies --engine ray.",
+    ),
+    click.option(
+        "--checkpoint", metavar="DIR", help="Directory (or URI) for the state of a run, to continue from."
+    ),
     click.option("--verbose", is_flag=True, help="Progress, and tracebacks of errors."),
 )
 
@@ -164,29 +204,36 @@ def check_writable(path: str | None) -> None:
 
 
 def warn_if_unscaled(kernels: list, X: Any, preparation: Any) -> None:
-    """Say, with the names of columns, that their scales differ too much for the kernels that depend on them."""
+    """Say, with the names of columns, that their scales differ too much for the kernels that depend on
+    them.
+    """
     from ..kernels.defaults import SCALE_DEPENDENT, scales_apart
 
     statistics = [kernel.statistic() for kernel in kernels]
-    for view in dict.fromkeys(statistic.view for statistic in statistics if isinstance(statistic, SCALE_DEPENDENT)):
+    for view in dict.fromkeys(
+        statistic.view for statistic in statistics if isinstance(statistic, SCALE_DEPENDENT)
+    ):
         apart = scales_apart(X if view is None else X[view])
         if apart is not None:
             names, (wide, narrow, ratio) = preparation.columns_of(view), apart
             click.echo(
-                f"Warning: columns differ by orders of magnitude ({names[wide]} is {ratio:,.0f} times as wide as {names[narrow]}), "
+                f"Warning: columns differ by orders of magnitude ({names[wide]} is {ratio:,.0f} times as "
+                f"wide as {names[narrow]}), "
                 "so kernels hardly see the narrow ones; add --standardize",
                 err=True,
             )
 
 
-# -- Ray --------------------------------------------------------------------------------------------------------------
+# -- Ray -------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def ray_session(engine: str, address: str | None = None, num_cpus: int | None = None) -> Iterator[None]:
-    """Connect to Ray, or start it on this machine, when `engine` is "ray"; what was started ends with the block.
+    """Connect to Ray, or start it on this machine, when `engine` is "ray"; what was started ends with the
+    block.
 
-    Without an address (or RAY_ADDRESS) that is the cluster that runs on this machine, if there is one; with `num_cpus` always a new one.
+    Without an address (or RAY_ADDRESS) that is the cluster that runs on this machine, if there is one; with
+    `num_cpus` always a new one.
     """
     if engine != "ray":
         yield

@@ -12,7 +12,9 @@ from ..models.table_model import TableModel
 
 
 def plain(value: Any) -> Any:
-    """A value that JSON can hold: arrays as lists, infinities and NaN as text, everything unknown by its repr."""
+    """A value that JSON can hold: arrays as lists, infinities and NaN as text, everything unknown by its
+    repr.
+    """
     if isinstance(value, np.ndarray):
         return plain(value.tolist())
     if isinstance(value, np.generic):
@@ -54,7 +56,11 @@ def describe(model: Any, path: Any = None) -> dict:
     told["seconds"] = max((row.get("seconds", 0.0) for row in getattr(fitted, "history_", [])), default=None)
     params = fitted.get_params(deep=False)
     told.update(
-        {name: params[name] for name in ("C", "p", "loss", "normalize", "tol", "solver", "theta_step", "class_weight") if name in params}
+        {
+            name: params[name]
+            for name in ("C", "p", "loss", "normalize", "tol", "solver", "theta_step", "class_weight")
+            if name in params
+        }
     )
     if params.get("norm") is not None:  # in place of p
         told.pop("p", None)
@@ -83,9 +89,14 @@ def lines_of(told: dict) -> list[str]:
         names = told["features"]
         shown = ", ".join(names[:8]) + (f", ... ({len(names)} columns)" if len(names) > 8 else "")
         lines.append(f"features         {shown}{'; standardised' if told['standardized'] else ''}")
-    settings = [f"{name} = {_number(told[name])}" for name in ("C", "p", "norm", "loss", "normalize") if name in told]
+    settings = [
+        f"{name} = {_number(told[name])}" for name in ("C", "p", "norm", "loss", "normalize") if name in told
+    ]
     lines.append(f"settings         {', '.join(settings)}")
-    lines.append(f"trained on       {told['n_rows']} rows, {told['n_support']} support vectors, {told.get('n_iterations')} rounds")
+    lines.append(
+        f"trained on       {told['n_rows']} rows, {told['n_support']} support vectors, "
+        f"{told.get('n_iterations')} rounds"
+    )
     if "duality_gap" in told:
         short = "" if told.get("converged", True) else "   (above the tolerance: not converged)"
         lines.append(f"duality gap      {np.max(told['duality_gap']):.1e}{short}")
@@ -99,7 +110,10 @@ def weight_lines(told: dict) -> list[str]:
     weights = np.asarray(told["kernel_weights"], dtype=float).reshape(-1, len(told["kernels"])).mean(axis=0)
     largest = max(weights.max(initial=0.0), 1e-300)
     order = np.argsort(-weights, kind="stable")
-    return [f"  {weights[m]:8.4f}  {'#' * round(30 * weights[m] / largest):<30}  {told['kernels'][m]}" for m in order]
+    return [
+        f"  {weights[m]:8.4f}  {'#' * round(30 * weights[m] / largest):<30}  {told['kernels'][m]}"
+        for m in order
+    ]
 
 
 def _number(value: Any) -> str:

@@ -22,20 +22,28 @@ UNKNOWN = 255
 
 
 def letters_of(alphabet: Any) -> str:
-    """Sorted upper-case letters of an alphabet given by name or by its letters; equal alphabets give equal strings.
+    """Sorted upper-case letters of an alphabet given by name or by its letters; equal alphabets give equal
+    strings.
 
     >>> letters_of("dna"), letters_of("TGCA")
     ('ACGT', 'ACGT')
     """
     known = ", ".join(map(repr, ALPHABETS))
     if not isinstance(alphabet, str):
-        raise TypeError(f"alphabet must be one of {known} or a string of letters, got {type(alphabet).__name__}")
+        raise TypeError(
+            f"alphabet must be one of {known} or a string of letters, got {type(alphabet).__name__}"
+        )
     if alphabet.lower() in ALPHABETS:
         return ALPHABETS[alphabet.lower()]
     if alphabet != alphabet.upper():
-        raise ValueError(f"alphabet {alphabet!r} is unknown; known are {known}, and letters of your own are written in upper case")
+        raise ValueError(
+            f"alphabet {alphabet!r} is unknown; known are {known}, and letters of your own are written in "
+            "upper case"
+        )
     if not alphabet:
-        raise ValueError(f"alphabet is an empty string; it must be one of {known} or hold at least one letter")
+        raise ValueError(
+            f"alphabet is an empty string; it must be one of {known} or hold at least one letter"
+        )
     if not all(32 < ord(letter) < 127 for letter in alphabet):
         raise ValueError(f"alphabet {alphabet!r} has a character that is not a printable ASCII character")
     return "".join(sorted(set(alphabet)))

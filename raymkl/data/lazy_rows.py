@@ -1,11 +1,13 @@
 """Rows that stay in their source until a shard needs them.
 
-`rows` everywhere in the engine is a dict from view key to an array. A `SourceView` stands there in the place of an array: it knows its
-shape and dtype, slices of it are views of fewer rows, and it is small enough to travel. Whoever computes turns it into an array:
+`rows` everywhere in the engine is a dict from view key to an array. A `SourceView` stands there in the place
+of an array: it knows its shape and dtype, slices of it are views of fewer rows, and it is small enough to
+travel. Whoever computes turns it into an array:
 
     driver       looks at all rows once, batch by batch, and fetches the support vectors in the end
-    shard        reads its own rows (`resolved`), batch by batch, into arrays of their final shape and dtype; those of views that are
-                 `streamed` stay where they are, and are read as often as they are wanted (`WindowReader`)
+    shard        reads its own rows (`resolved`), batch by batch, into arrays of their final shape and dtype;
+                 those of views that are `streamed` stay where they are, and are read as often as they are
+                 wanted (`WindowReader`)
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ _ROW = re.compile(r"\brow (\d+)")
 class ViewKind:
     """How the rows of a view are made of columns of a table.
 
-    columns : their names. dtype : of the array. width : its columns. reader : kernel that reads the view as strings, None for numbers.
+    columns : their names. dtype : of the array. width : its columns. reader : kernel that reads the view as
+    strings, None for numbers.
     sparse : strings are rows of a CSR matrix (see `kernels.sequences`).
     """
 
@@ -54,7 +57,9 @@ class ViewKind:
 
 @dataclass
 class Survey:
-    """What one look at all rows has shown: per view the smallest and largest value of every column, per kernel its k(x, x)."""
+    """What one look at all rows has shown: per view the smallest and largest value of every column, per
+    kernel its k(x, x).
+    """
 
     low: dict = field(default_factory=dict)
     high: dict = field(default_factory=dict)
@@ -98,7 +103,14 @@ class SourceView:
 
     def astype(self, dtype: Any, copy: bool = True) -> SourceView:
         """The same rows as numbers of another dtype."""
-        return SourceView(self.source, replace(self.kind, dtype=np.dtype(dtype)), self.first, self.last, self.survey, self.streamed)
+        return SourceView(
+            self.source,
+            replace(self.kind, dtype=np.dtype(dtype)),
+            self.first,
+            self.last,
+            self.survey,
+            self.streamed,
+        )
 
     def streaming(self) -> SourceView:
         """The same rows, never to be read all at once."""
@@ -119,17 +131,35 @@ class SourceView:
         start, stop, step = index.indices(len(self))
         if step != 1:
             raise ValueError("rows of a source can only be taken in one piece, or by their numbers")
-        return SourceView(self.source, self.kind, self.first + start, self.first + max(stop, start), self.survey, self.streamed)
+        return SourceView(
+            self.source,
+            self.kind,
+            self.first + start,
+            self.first + max(stop, start),
+            self.survey,
+            self.streamed,
+        )
 
     def fingerprint(self) -> str:
         """What the rows are, for checkpoints."""
-        return json.dumps([self.source.fingerprint(), repr(self.kind.key), self.kind.columns, self.first, self.last, self.dtype.str])
+        return json.dumps(
+            [
+                self.source.fingerprint(),
+                repr(self.kind.key),
+                self.kind.columns,
+                self.first,
+                self.last,
+                self.dtype.str,
+            ]
+        )
 
 
 def resolved(rows: Mapping) -> dict:
     """The same rows as arrays: those of sources are read, all views of a source in one pass."""
     arrays = dict(rows)
-    for views in _by_source({key: array for key, array in rows.items() if not getattr(array, "streamed", False)}):
+    for views in _by_source(
+        {key: array for key, array in rows.items() if not getattr(array, "streamed", False)}
+    ):
         some = next(iter(views.values()))
         kinds = {key: view.kind for key, view in views.items()}
         filled = _Filled(kinds, len(some))
@@ -143,7 +173,9 @@ def resolved(rows: Mapping) -> dict:
 
 
 def fetch(rows: Mapping, ids: Any) -> dict:
-    """Rows of the given numbers (k,) of every view as arrays; of sources, only portions that hold some of them are read."""
+    """Rows of the given numbers (k,) of every view as arrays; of sources, only portions that hold some of
+    them are read.
+    """
     lazy = _by_source(rows)
     known = {key for views in lazy for key in views}
     arrays = {key: array[ids] for key, array in rows.items() if key not in known}
@@ -179,7 +211,9 @@ class _Filled:
 
     def __init__(self, kinds: Mapping[Any, ViewKind], n: int):
         self.kinds, self.n = kinds, n
-        self.parts: dict = {key: [] if kind.sparse else np.empty((n, kind.width), kind.dtype) for key, kind in kinds.items()}
+        self.parts: dict = {
+            key: [] if kind.sparse else np.empty((n, kind.width), kind.dtype) for key, kind in kinds.items()
+        }
 
     def add(self, part: slice, table: pa.Table, numbers: Sequence[int]) -> None:
         for key, array in rows_of_table(table, self.kinds, numbers).items():
@@ -189,21 +223,31 @@ class _Filled:
                 self.parts[key][part] = array
 
     def arrays(self) -> dict:
-        return {key: self._joined(key) if kind.sparse else self.parts[key] for key, kind in self.kinds.items()}
+        return {
+            key: self._joined(key) if kind.sparse else self.parts[key] for key, kind in self.kinds.items()
+        }
 
     def _joined(self, key: Any) -> Any:
         from scipy.sparse import csr_matrix, vstack
 
-        return vstack(self.parts[key]).tocsr() if self.parts[key] else csr_matrix((self.n, self.kinds[key].width), dtype=np.uint8)
+        return (
+            vstack(self.parts[key]).tocsr()
+            if self.parts[key]
+            else csr_matrix((self.n, self.kinds[key].width), dtype=np.uint8)
+        )
 
 
-# -- from tables to arrays ----------------------------------------------------------------------------------------------
+# -- from tables to arrays -------------------------------------------------------------------------
 
 
 def rows_of_table(table: pa.Table, kinds: Mapping[Any, ViewKind], numbers: Sequence[int]) -> dict:
-    """Arrays by view key of a part of a source, checked. numbers : (n,) of its rows in the source, for errors."""
+    """Arrays by view key of a part of a source, checked.
+
+    numbers : (n,) of its rows in the source, for errors.
+    """
     return {
-        key: _strings(table, kind, numbers) if kind.reader is not None else _numbers(table, kind, numbers) for key, kind in kinds.items()
+        key: _strings(table, kind, numbers) if kind.reader is not None else _numbers(table, kind, numbers)
+        for key, kind in kinds.items()
     }
 
 
@@ -217,18 +261,28 @@ def _numbers(table: pa.Table, kind: ViewKind, numbers: Sequence[int]) -> np.ndar
         edges = np.cumsum([part.shape[1] for part in parts])
         which = int(np.searchsorted(edges, column, "right"))
         inner = column - int(edges[which] - parts[which].shape[1])
-        name = repr(kind.columns[which]) if parts[which].shape[1] == 1 else f"{kind.columns[which]!r} (entry {inner})"
+        name = (
+            repr(kind.columns[which])
+            if parts[which].shape[1] == 1
+            else f"{kind.columns[which]!r} (entry {inner})"
+        )
         what = "NaN" if np.isnan(array[row, column]) else "infinity"
         raise ValueError(
-            f"{kind.where} contains {what} in column {name} (row {int(numbers[row])}); missing and infinite values must be dealt with first"
+            f"{kind.where} contains {what} in column {name} (row {int(numbers[row])}); missing and infinite "
+            "values must be dealt with first"
         )
     return array
 
 
 def _column(table: pa.Table, name: str, kind: ViewKind, numbers: Sequence[int]) -> np.ndarray:
     column = table.column(name)
-    if pa.types.is_temporal(column.type) or (pa.types.is_nested(column.type) and not pa.types.is_fixed_size_list(column.type)):
-        raise ValueError(f"{kind.where} has entries that are not numbers: column {name!r} holds values of type {column.type}")
+    if pa.types.is_temporal(column.type) or (
+        pa.types.is_nested(column.type) and not pa.types.is_fixed_size_list(column.type)
+    ):
+        raise ValueError(
+            f"{kind.where} has entries that are not numbers: column {name!r} holds values of type "
+            f"{column.type}"
+        )
     if column.null_count:
         row = next(row for row, value in enumerate(column) if not value.is_valid)
         raise ValueError(
@@ -240,14 +294,19 @@ def _column(table: pa.Table, name: str, kind: ViewKind, numbers: Sequence[int]) 
         try:
             return array.astype(np.float64)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"{kind.where} has entries that are not numbers: column {name!r} holds {column.type} ({error})") from None
+            raise ValueError(
+                f"{kind.where} has entries that are not numbers: column {name!r} holds {column.type} "
+                f"({error})"
+            ) from None
     return array
 
 
 def _strings(table: pa.Table, kind: ViewKind, numbers: Sequence[int]) -> Any:
     """Packed strings: as they come while the longest one is not known (width 0), else of the final shape."""
     try:
-        rows = select_strings(table.select(kind.columns), view_of(kind.key) if len(kind.columns) == 1 else None, kind.reader)
+        rows = select_strings(
+            table.select(kind.columns), view_of(kind.key) if len(kind.columns) == 1 else None, kind.reader
+        )
     except ValueError as error:
         raise renumbered(error, numbers) from None
     return rows if kind.width == 0 else shaped(rows, kind.width, kind.sparse)
@@ -270,14 +329,19 @@ def shaped(rows: Any, width: int, sparse: bool) -> Any:
     lengths = lengths_of(rows)
     inside = np.arange(rows.shape[1]) < lengths[:, None]
     places = np.broadcast_to(np.arange(rows.shape[1]), rows.shape)[inside]
-    return csr_matrix((rows[inside], places, np.concatenate([[0], np.cumsum(lengths)])), shape=(len(rows), width))
+    return csr_matrix(
+        (rows[inside], places, np.concatenate([[0], np.cumsum(lengths)])), shape=(len(rows), width)
+    )
 
 
-# -- rows that are read and forgotten -----------------------------------------------------------------------------------
+# -- rows that are read and forgotten --------------------------------------------------------------
 
 
 class WindowReader:
-    """Rows of views that stay in their source, read part by part in the order in which they lie there. views : all of one source."""
+    """Rows of views that stay in their source, read part by part in the order in which they lie there.
+
+    views : all of one source.
+    """
 
     def __init__(self, views: Mapping[Any, SourceView]):
         self.views = dict(views)
@@ -289,9 +353,13 @@ class WindowReader:
         return {**vars(self), "tables": None, "at": -1, "rest": None}
 
     def read(self, first: int, last: int) -> dict:
-        """Rows first <= i < last, counted from the views' own first row, as arrays by view key; from where the last ones ended, at best."""
+        """Rows first <= i < last, counted from the views' own first row, as arrays by view key; from where
+        the last ones ended, at best.
+        """
         if self.at != first or self.tables is None:
-            self.tables = self.some.source.stream(self.some.first + first, self.some.last, _columns(self.kinds))
+            self.tables = self.some.source.stream(
+                self.some.first + first, self.some.last, _columns(self.kinds)
+            )
             self.at, self.rest = first, None
         filled = _Filled(self.kinds, last - first)
         while self.at < last:
@@ -300,7 +368,11 @@ class WindowReader:
             if here.num_rows < table.num_rows:
                 self.rest = table.slice(here.num_rows)
             start = self.some.first + self.at
-            filled.add(slice(self.at - first, self.at - first + here.num_rows), here, range(start, start + here.num_rows))
+            filled.add(
+                slice(self.at - first, self.at - first + here.num_rows),
+                here,
+                range(start, start + here.num_rows),
+            )
             self.at += here.num_rows
         return filled.arrays()
 

@@ -1,7 +1,9 @@
-"""Values on their way to a file: nested dicts, lists, numbers and arrays as JSON and bytes; digests; files that appear whole or not at all.
+"""Values on their way to a file: nested dicts, lists, numbers and arrays as JSON and bytes; digests; files
+that appear whole or not at all.
 
-Arrays stand in the JSON text as {"array": name, "dtype": ..., "shape": [...]}, their bytes beside it, dicts as {"dict": [[key, value]]},
-numbers that JSON does not know as {"float": "inf"}. Model files (`raymkl.io`) add entries of their own, checkpoints are plain.
+Arrays stand in the JSON text as {"array": name, "dtype": ..., "shape": [...]}, their bytes beside it, dicts
+as {"dict": [[key, value]]}, numbers that JSON does not know as {"float": "inf"}. Model files (`raymkl.io`)
+add entries of their own, checkpoints are plain.
 """
 
 from __future__ import annotations
@@ -34,7 +36,10 @@ class Packer:
     def __call__(self, value: Any) -> Any:
         self.depth += 1
         if self.depth > self.max_depth:
-            raise ValueError(f"kernels, lists or dicts are nested more than {self.max_depth} deep, too deep for {self.what}")
+            raise ValueError(
+                f"kernels, lists or dicts are nested more than {self.max_depth} deep, too deep for "
+                f"{self.what}"
+            )
         entry = self.entry(value)
         self.depth -= 1
         return entry
@@ -47,7 +52,11 @@ class Packer:
         """The JSON of a value."""
         if isinstance(value, np.ndarray):
             self.data.append(np.ascontiguousarray(value).tobytes())
-            return {"array": self.name(len(self.data) - 1), "dtype": value.dtype.str, "shape": list(value.shape)}
+            return {
+                "array": self.name(len(self.data) - 1),
+                "dtype": value.dtype.str,
+                "shape": list(value.shape),
+            }
         if isinstance(value, np.generic):
             return self(value.item())
         if isinstance(value, dict):
@@ -62,7 +71,10 @@ class Packer:
 
 
 class Unpacker:
-    """The reverse of `Packer`. arrays : bytes by name; each is taken once, so that a file cannot grow by naming one again and again."""
+    """The reverse of `Packer`.
+
+    arrays : bytes by name; each is taken once, so that a file cannot grow by naming one again and again.
+    """
 
     def __init__(self, arrays: Mapping[Any, Any], what: str = "a checkpoint", max_depth: int = MAX_DEPTH):
         self.arrays, self.what, self.max_depth = dict(arrays), what, max_depth
@@ -72,7 +84,13 @@ class Unpacker:
         self.depth += 1
         if self.depth > self.max_depth:
             raise ValueError(f"entries are nested more than {self.max_depth} deep")
-        value = [self(inner) for inner in entry] if isinstance(entry, list) else self.value(entry) if isinstance(entry, dict) else entry
+        value = (
+            [self(inner) for inner in entry]
+            if isinstance(entry, list)
+            else self.value(entry)
+            if isinstance(entry, dict)
+            else entry
+        )
         self.depth -= 1
         return value
 
@@ -94,10 +112,14 @@ class Unpacker:
 
 
 def pack(value: Any, metadata: dict[str, str]) -> pa.Table:
-    """A table from which `unpack` gets the value back: arrays as rows of bytes, the rest as JSON in the metadata."""
+    """A table from which `unpack` gets the value back: arrays as rows of bytes, the rest as JSON in the
+    metadata.
+    """
     packer = Packer()
     text = json.dumps(packer(value))
-    return pa.table({"data": pa.array(packer.data, pa.large_binary())}).replace_schema_metadata({**metadata, "value": text})
+    return pa.table({"data": pa.array(packer.data, pa.large_binary())}).replace_schema_metadata(
+        {**metadata, "value": text}
+    )
 
 
 def unpack(table: pa.Table) -> Any:
@@ -107,7 +129,9 @@ def unpack(table: pa.Table) -> Any:
 
 
 def digest(*parts: Any, size: int = 12) -> str:
-    """A hash (2 * size letters) of texts, bytes and arrays, as if they were one piece; it finds damage, not malice."""
+    """A hash (2 * size letters) of texts, bytes and arrays, as if they were one piece; it finds damage, not
+    malice.
+    """
     total = hashlib.blake2b(digest_size=size)
     for part in parts:
         if isinstance(part, np.ndarray):
@@ -118,7 +142,8 @@ def digest(*parts: Any, size: int = 12) -> str:
 
 @contextlib.contextmanager
 def whole_file(path: str, files: fs.FileSystem | None = None) -> Iterator[Any]:
-    """A stream to write a file through: under its name it appears whole, when the block ends without an error, or not at all.
+    """A stream to write a file through: under its name it appears whole, when the block ends without an
+    error, or not at all.
 
     files : file system of the path, the local one if None.
     """

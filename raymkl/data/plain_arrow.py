@@ -1,15 +1,18 @@
-"""Arrow files from anybody, read as data alone: no code runs, and no number in a file decides how much memory is taken.
+"""Arrow files from anybody, read as data alone: no code runs, and no number in a file decides how much memory
+is taken.
 
-Three things in an Arrow file could make a reader do more than read, and are looked for before Arrow itself opens the file:
-extension types (libraries that are loaded may unpickle what a schema says about theirs), compressed buffers (which say themselves how
-much memory to take) and dictionaries. What is left are windows into the bytes that there are, whose offsets Arrow then validates.
+Three things in an Arrow file could make a reader do more than read, and are looked for before Arrow itself
+opens the file: extension types (libraries that are loaded may unpickle what a schema says about theirs),
+compressed buffers (which say themselves how much memory to take) and dictionaries. What is left are windows
+into the bytes that there are, whose offsets Arrow then validates.
 
 Layout of an Arrow IPC file, as far as it is followed here:
 
-    "ARROW1" .. messages .. footer (flatbuffer: schema, places of the record batches) .. int32 length of the footer .. "ARROW1"
+    "ARROW1" .. messages .. footer (flatbuffer: schema, places of the record batches) .. int32 length of the
+    footer .. "ARROW1"
 
-`plain_array` is the one way from stored bytes to an array: shape x item size must be the bytes that there are, and the type one of
-numbers, truth values, dates or text.
+`plain_array` is the one way from stored bytes to an array: shape x item size must be the bytes that there
+are, and the type one of numbers, truth values, dates or text.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-# What reading a file of wrong content may raise, anywhere on the way; readers turn it into one clear ValueError or a warning.
+# What reading a file of wrong content may raise, anywhere on the way; readers turn it into one clear
+# ValueError or a warning.
 DAMAGE = (
     pa.ArrowException,
     OSError,
@@ -50,8 +54,8 @@ _DTYPE = re.compile(r"[<>|=]?(?:[biufcSU]\d{1,9}|[mM]8(?:\[\d{0,9}[a-zA-Z]{1,2}\
 def open_plain(data: pa.Buffer, extensions: frozenset[bytes] = frozenset()) -> pa.RecordBatchFileReader:
     """A reader of an Arrow IPC file in a buffer, once nothing but plain data was found in it.
 
-    extensions : names of Arrow's own extension types that may occur. Raises one of DAMAGE for anything else. The caller still has to
-    check schema and types, and to `validate` what it reads.
+    extensions : names of Arrow's own extension types that may occur. Raises one of DAMAGE for anything else.
+    The caller still has to check schema and types, and to `validate` what it reads.
     """
     view = memoryview(data)
     if len(view) < 2 * len(MAGIC) + 6 or view[: len(MAGIC)] != MAGIC or view[-len(MAGIC) :] != MAGIC:
@@ -81,12 +85,19 @@ def open_plain(data: pa.Buffer, extensions: frozenset[bytes] = frozenset()) -> p
 def plain_array(data: Any, dtype: Any, shape: Any) -> np.ndarray:
     """An array of its own out of stored bytes.
 
-    data : buffer of exactly shape x item size bytes. dtype : string such as "<f8"; no objects, no structures. shape : list of sizes.
+    data : buffer of exactly shape x item size bytes. dtype : string such as "<f8"; no objects, no structures.
+    shape : list of sizes.
     """
     if not isinstance(dtype, str) or not _DTYPE.fullmatch(dtype):
-        raise ValueError(f"an array has the type {str(dtype)[:60]!r}, which is none of numbers, dates or text")
+        raise ValueError(
+            f"an array has the type {str(dtype)[:60]!r}, which is none of numbers, dates or text"
+        )
     kind = np.dtype(dtype)
-    if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS or not all(type(size) is int and size >= 0 for size in shape):
+    if (
+        not isinstance(shape, list)
+        or len(shape) > MAX_DIMENSIONS
+        or not all(type(size) is int and size >= 0 for size in shape)
+    ):
         raise ValueError(f"an array has the shape {str(shape)[:60]}")
     count, stored = math.prod(shape), memoryview(data).nbytes
     if count * kind.itemsize != stored or (count and not stored):
@@ -113,12 +124,17 @@ def _check_extensions(footer: _Table, allowed: frozenset[bytes]) -> None:
             raise ValueError(f"its schema has more than {MAX_FIELDS} fields")
         for pair in field.tables(6):
             if pair.text(0) == _EXTENSION and pair.text(1) not in allowed:
-                raise ValueError(f"it holds the extension type {str(pair.text(1))[:60]}, which is not accepted")
+                raise ValueError(
+                    f"it holds the extension type {str(pair.text(1))[:60]}, which is not accepted"
+                )
         waiting.extend(field.tables(5))
 
 
 class _Table:
-    """A flatbuffer table: enough of the format to look up fields by number. Reading outside of the bytes is a struct.error."""
+    """A flatbuffer table: enough of the format to look up fields by number.
+
+    Reading outside of the bytes is a struct.error.
+    """
 
     def __init__(self, data: memoryview, position: int):
         self.data, self.position = data, position

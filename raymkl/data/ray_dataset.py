@@ -1,4 +1,6 @@
-"""The rows of a `ray.data.Dataset` as a row source: references to its blocks, which are fetched one at a time by whoever needs them."""
+"""The rows of a `ray.data.Dataset` as a row source: references to its blocks, which are fetched one at a time
+by whoever needs them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ BLOCK_SECONDS = 600.0
 
 
 class DatasetSource(RowSource):
-    """Rows of a Dataset, in its order. It is executed once, when the source is made; its blocks stay in the object store.
+    """Rows of a Dataset, in its order. It is executed once, when the source is made; its blocks stay in the
+    object store.
 
     >>> source = DatasetSource(ray.data.range(1000))               # doctest: +SKIP
     >>> source.n_rows, source.column_names                         # doctest: +SKIP
@@ -32,7 +35,10 @@ class DatasetSource(RowSource):
         references = executed.to_arrow_refs()
         counts = _get([_count.remote(reference) for reference in references])
         if sum(counts) != executed.count():
-            raise ValueError(f"the Dataset has {executed.count()} rows, but its blocks have {sum(counts)}; write it to Parquet files")
+            raise ValueError(
+                f"the Dataset has {executed.count()} rows, but its blocks have {sum(counts)}; write it to "
+                "Parquet files"
+            )
         self.blocks = [reference for reference, count in zip(references, counts, strict=True) if count]
         self.counts = np.array([count for count in counts if count], np.int64)
         self._complete(_arrow(_get(self.blocks[0])).schema if self.blocks else pa.schema([]))
@@ -41,10 +47,15 @@ class DatasetSource(RowSource):
         return "the Dataset"
 
     def __repr__(self) -> str:
-        return f"DatasetSource({self.n_rows} rows in {len(self.blocks)} blocks, {len(self.column_names)} columns)"
+        return (
+            f"DatasetSource({self.n_rows} rows in {len(self.blocks)} blocks, {len(self.column_names)} "
+            "columns)"
+        )
 
     def fingerprint(self) -> str:
-        """Hashes of all blocks, each computed where Ray finds room: references are other ones in every run."""
+        """Hashes of all blocks, each computed where Ray finds room: references are other ones in every
+        run.
+        """
         digests = [_digest.remote(block) for block in self.blocks]
         return json.dumps([self.kind, [_get(digest) for digest in digests], self.counts.tolist()])
 
@@ -53,7 +64,10 @@ class DatasetSource(RowSource):
             table = _arrow(_get(self.blocks[portion]))
             missing = [name for name in columns if name not in table.column_names]
             if missing:
-                raise ValueError(f"block {portion} of the Dataset has no column {missing[0]!r}; all blocks must have the same columns")
+                raise ValueError(
+                    f"block {portion} of the Dataset has no column {missing[0]!r}; all blocks must have the "
+                    "same columns"
+                )
             yield from cut(table.select(columns), batch_rows)
 
 

@@ -1,8 +1,9 @@
 """Rows as Arrow: one table per shard, one column (or two, for sparse data) per view.
 
-Dense views are fixed-shape tensor columns and are read without a copy; sparse views are list columns of indices and values; of a
-kernel store only its path and the range of rows travel.
-`rows` everywhere in the engine is the same thing unpacked: a dict from view key to an array whose first axis is the row.
+Dense views are fixed-shape tensor columns and are read without a copy; sparse views are list columns of
+indices and values; of a kernel store only its path and the range of rows travel.
+`rows` everywhere in the engine is the same thing unpacked: a dict from view key to an array whose first axis
+is the row.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from .views import is_sparse
 
 
 def to_block(rows: Mapping, views: Sequence) -> pa.Table | dict:
-    """What a shard is given: an Arrow block, or, of rows that stay in their source, where they are (see `lazy_rows`)."""
+    """What a shard is given: an Arrow block, or, of rows that stay in their source, where they are (see
+    `lazy_rows`).
+    """
     return dict(rows) if any(map(_in_source, rows.values())) else to_table(rows, views)
 
 
@@ -75,7 +78,10 @@ def _tensor_column(array: np.ndarray) -> pa.Array:
 
 
 def to_arrow(array: np.ndarray) -> pa.Array:
-    """The numbers of an array as one Arrow array, not copied. (Arrow's own conversion loads pandas, which takes as long as Ray itself.)"""
+    """The numbers of an array as one Arrow array, not copied.
+
+    (Arrow's own conversion loads pandas, which takes as long as Ray itself.)
+    """
     flat = np.ascontiguousarray(array).reshape(-1)
     if flat.dtype.kind not in "fiu":
         return pa.array(flat)
@@ -105,7 +111,9 @@ def from_table(table: pa.Table, views: Sequence) -> dict:
             indices = _single(table.column(f"{position}.indices"))
             values = _single(table.column(f"{position}.values"))
             offsets = from_arrow(indices.offsets)
-            used = slice(int(offsets[0]), int(offsets[-1]))  # a slice of a table keeps the values of the whole
+            used = slice(
+                int(offsets[0]), int(offsets[-1])
+            )  # a slice of a table keeps the values of the whole
             from scipy.sparse import csr_matrix  # loaded by those who have sparse rows only
 
             rows[view] = csr_matrix(

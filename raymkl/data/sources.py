@@ -1,16 +1,19 @@
-"""Row sources: tables that stay where they are (Parquet files, Arrow files, blocks of a `ray.data.Dataset`) and are read in parts.
+"""Row sources: tables that stay where they are (Parquet files, Arrow files, blocks of a `ray.data.Dataset`)
+and are read in parts.
 
-| source        | over                                                        | read by |
+| source | over | read by |
 |---|---|---|
-| ParquetSource | a Parquet file, a directory of them, a list of files        | row groups, page by page |
-| ArrowSource   | an Arrow IPC (Feather) file, a directory of them, a list    | record batches, memory-mapped |
-| DatasetSource | a `ray.data.Dataset` (see `ray_dataset`)                    | blocks, fetched one at a time |
+| ParquetSource | a Parquet file, a directory of them, a list of files | row groups, page by page |
+| ArrowSource | an Arrow IPC (Feather) file, a directory of them, a list | record batches, memory-mapped |
+| DatasetSource | a `ray.data.Dataset` (see `ray_dataset`) | blocks, fetched one at a time |
 
-A source is small and can be pickled: it holds names, sizes and row counts, never rows. So it travels to the shards, and each shard reads
-its own rows. Columns of vectors (fixed-shape tensors of any shape, fixed-size lists, lists of one length) come out as fixed-size lists.
+A source is small and can be pickled: it holds names, sizes and row counts, never rows. So it travels to the
+shards, and each shard reads its own rows. Columns of vectors (fixed-shape tensors of any shape, fixed-size
+lists, lists of one length) come out as fixed-size lists.
 
-Not by `pyarrow.dataset`: its scanner holds whole row groups (160 MB in one of them: 560 MB against 58 page by page), cannot begin at a
-record batch (three rows of 20,000, compressed: 350 ms against 12), and its import takes 0.3 s in every shard (pyarrow 26).
+Not by `pyarrow.dataset`: its scanner holds whole row groups (160 MB in one of them: 560 MB against 58 page by
+page), cannot begin at a record batch (three rows of 20,000, compressed: 350 ms against 12), and its import
+takes 0.3 s in every shard (pyarrow 26).
 """
 
 from __future__ import annotations
@@ -47,9 +50,9 @@ INDEX_COLUMN = re.compile(r"__index_level_\d+__")
 class RowSource:
     """A table with rows 0 <= i < n_rows that are read when they are asked for.
 
-    schema : of the tables that are handed out. n_rows : int. counts : (k,) rows of each portion that is stored together (row group,
-    record batch, block). Subclasses set them, call `_complete`, and give `_tables` and `fingerprint`. measured : bytes per row of
-    columns without a fixed width.
+    schema : of the tables that are handed out. n_rows : int. counts : (k,) rows of each portion that is
+    stored together (row group, record batch, block). Subclasses set them, call `_complete`, and give
+    `_tables` and `fingerprint`. measured : bytes per row of columns without a fixed width.
     """
 
     schema: pa.Schema
@@ -67,14 +70,16 @@ class RowSource:
         return [name for name in self.schema.names if not INDEX_COLUMN.fullmatch(name)]
 
     def fingerprint(self) -> str:
-        """A text that is another one when the rows are other ones, without reading them where that can be avoided."""
+        """A text that is another one when the rows are other ones, without reading them where that can be
+        avoided.
+        """
         raise TypeError(f"{type(self).__name__} has no fingerprint")
 
     def _tables(self, portions: Sequence[int], columns: list[str], batch_rows: int) -> Iterator[pa.Table]:
         """All rows of some portions (ascending numbers), in order, in tables of at most `batch_rows` rows."""
         raise TypeError(f"{type(self).__name__} cannot be read")
 
-    # -- reading ------------------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     def row_bytes(self, columns: Sequence[str] | None = None) -> float:
         """About how many bytes a row of some columns takes in memory."""
@@ -84,18 +89,29 @@ class RowSource:
         """Rows of some columns that make up a batch of about `BATCH_BYTES`."""
         return int(min(MOST_BATCH_ROWS, max(1.0, BATCH_BYTES / max(self.row_bytes(columns), 1.0))))
 
-    def iterate(self, columns: Sequence[str] | None = None, batch_rows: int | None = None) -> Iterator[pa.Table]:
-        """All rows in order, in tables of at most `batch_rows` rows; only one of them is in memory at a time."""
+    def iterate(
+        self, columns: Sequence[str] | None = None, batch_rows: int | None = None
+    ) -> Iterator[pa.Table]:
+        """All rows in order, in tables of at most `batch_rows` rows; only one of them is in memory at a
+        time.
+        """
         return self.stream(0, self.n_rows, columns, batch_rows)
 
-    def stream(self, first: int, last: int, columns: Sequence[str] | None = None, batch_rows: int | None = None) -> Iterator[pa.Table]:
-        """Rows first <= i < last in order, in tables of at most `batch_rows` rows. Portions without such rows are not touched."""
+    def stream(
+        self, first: int, last: int, columns: Sequence[str] | None = None, batch_rows: int | None = None
+    ) -> Iterator[pa.Table]:
+        """Rows first <= i < last in order, in tables of at most `batch_rows` rows.
+
+        Portions without such rows are not touched.
+        """
         edges = self._edges()
         if not 0 <= first <= last <= edges[-1]:
             raise ValueError(f"rows {first} to {last} were asked for, {self} has rows 0 to {edges[-1]}")
         if first == last:
             return
-        portions = range(int(np.searchsorted(edges, first, "right")) - 1, int(np.searchsorted(edges, last, "left")))
+        portions = range(
+            int(np.searchsorted(edges, first, "right")) - 1, int(np.searchsorted(edges, last, "left"))
+        )
         for at, table in self._read_portions(portions, columns, batch_rows):
             start, stop = max(first - at, 0), min(last - at, table.num_rows)
             if start < stop:
@@ -114,10 +130,15 @@ class RowSource:
         return pa.concat_tables(found) if found else self._empty(columns)
 
     def pick(self, ids: np.ndarray, columns: Sequence[str] | None = None) -> Iterator[tuple[slice, pa.Table]]:
-        """Rows of ascending numbers ids (k,) in parts: which of them, and the table. Only portions that hold some of them are read."""
+        """Rows of ascending numbers ids (k,) in parts: which of them, and the table.
+
+        Only portions that hold some of them are read.
+        """
         ids, edges = np.asarray(ids, np.int64), self._edges()
         if len(ids) and not 0 <= ids[0] <= ids[-1] < edges[-1]:
-            raise ValueError(f"rows {ids[0]} to {ids[-1]} were asked for, {self} has rows 0 to {edges[-1] - 1}")
+            raise ValueError(
+                f"rows {ids[0]} to {ids[-1]} were asked for, {self} has rows 0 to {edges[-1] - 1}"
+            )
         holders = np.unique(np.searchsorted(edges, ids, "right") - 1)
         for _, run in groupby(enumerate(holders.tolist()), lambda pair: pair[1] - pair[0]):
             portions = [portion for _, portion in run]
@@ -150,7 +171,9 @@ class RowSource:
             return self.column_names
         missing = [name for name in columns if name not in self.schema.names]
         if missing:
-            raise ValueError(f"{self} has no column {missing[0]!r}; its columns are {shown(self.column_names)}")
+            raise ValueError(
+                f"{self} has no column {missing[0]!r}; its columns are {shown(self.column_names)}"
+            )
         return list(columns)
 
     def _empty(self, columns: Sequence[str] | None) -> pa.Table:
@@ -169,7 +192,8 @@ class RowSource:
 
 
 class FileSource(RowSource):
-    """Files of one schema, one after the other. files : (path, bytes, time of change, rows of each portion) of every file.
+    """Files of one schema, one after the other. files : (path, bytes, time of change, rows of each portion)
+    of every file.
 
     Subclasses open a file, say what is in it, and read some of its portions.
     """
@@ -187,7 +211,9 @@ class FileSource(RowSource):
             schema = own if schema is None else schema
             _compare(schema, own, paths[0], text)
             self.files.append((text, int(info.size), int(info.mtime_ns or 0), counts))
-        self.counts = np.concatenate([np.zeros(0, np.int64), *(np.asarray(counts, np.int64) for *_, counts in self.files)])
+        self.counts = np.concatenate(
+            [np.zeros(0, np.int64), *(np.asarray(counts, np.int64) for *_, counts in self.files)]
+        )
         self._complete(schema)
 
     def __str__(self) -> str:
@@ -197,7 +223,9 @@ class FileSource(RowSource):
         return f"{type(self).__name__}({self.name!r}: {self.n_rows} rows, {len(self.column_names)} columns)"
 
     def fingerprint(self) -> str:
-        return json.dumps([self.kind, digest(repr([(field.name, str(field.type)) for field in self.schema])), self.files])
+        return json.dumps(
+            [self.kind, digest(repr([(field.name, str(field.type)) for field in self.schema])), self.files]
+        )
 
     def _open(self, path: str, columns: list[str] | None = None) -> Any:
         """A reader of a file (of some of its columns), to be used as a context."""
@@ -207,7 +235,9 @@ class FileSource(RowSource):
         """Rows of every portion of a file, and its schema."""
         raise TypeError(f"{type(self).__name__} opens no files")
 
-    def _batches(self, opened: Any, numbers: list[int], columns: list[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
+    def _batches(
+        self, opened: Any, numbers: list[int], columns: list[str], batch_rows: int
+    ) -> Iterator[pa.RecordBatch]:
         """Rows of the portions of these numbers."""
         raise TypeError(f"{type(self).__name__} opens no files")
 
@@ -219,10 +249,15 @@ class FileSource(RowSource):
             if not numbers:
                 continue
             info = _info(
-                path, f"there is no file {path} on node {os.uname().nodename}; all nodes must see the files that rows are read from"
+                path,
+                f"there is no file {path} on node {os.uname().nodename}; all nodes must see the files that "
+                "rows are read from",
             )
             if int(info.size) != size:
-                raise ValueError(f"{path} has {info.size} bytes and had {size} when it was opened first: it has changed since")
+                raise ValueError(
+                    f"{path} has {info.size} bytes and had {size} when it was opened first: it has changed "
+                    "since"
+                )
             with self._open(path, columns) as opened, _plain_words(f"{path} is damaged"):
                 for batch in self._batches(opened, numbers, columns, batch_rows):
                     yield from cut(pa.Table.from_batches([batch]).select(columns), batch_rows)
@@ -246,7 +281,9 @@ class ParquetSource(FileSource):
             return parquet.ParquetFile(name, filesystem=files, buffer_size=BUFFER_BYTES, pre_buffer=False)
 
     def _describe(self, opened):
-        return [opened.metadata.row_group(group).num_rows for group in range(opened.num_row_groups)], opened.schema_arrow
+        return [
+            opened.metadata.row_group(group).num_rows for group in range(opened.num_row_groups)
+        ], opened.schema_arrow
 
     def _batches(self, opened, numbers, columns, batch_rows):
         return opened.iter_batches(batch_size=batch_rows, row_groups=numbers, columns=columns)
@@ -265,7 +302,9 @@ class ArrowSource(FileSource):
     def _open(self, path, columns=None):
         files, name = file_system(path)
         with _plain_words(f"{path} is not an Arrow IPC file that can be read"):
-            file = pa.memory_map(name) if isinstance(files, fs.LocalFileSystem) else files.open_input_file(name)
+            file = (
+                pa.memory_map(name) if isinstance(files, fs.LocalFileSystem) else files.open_input_file(name)
+            )
             reader = pa.ipc.open_file(file)
             if columns is None:
                 return reader
@@ -273,7 +312,9 @@ class ArrowSource(FileSource):
             return pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(included_fields=wanted))
 
     def _describe(self, opened):
-        return [opened.get_batch(number).num_rows for number in range(opened.num_record_batches)], opened.schema
+        return [
+            opened.get_batch(number).num_rows for number in range(opened.num_record_batches)
+        ], opened.schema
 
     def _batches(self, opened, numbers, columns, batch_rows):
         return map(opened.get_batch, numbers)
@@ -315,7 +356,11 @@ def open_source(data: Any) -> RowSource | None:
         raise FileNotFoundError(f"X is the path {os.fspath(data)!r}, but there is no such file or directory")
     if kind == fs.FileType.Directory:
         found = {os.path.splitext(path)[1].lower() for path in _listed(files, name)}
-        return ArrowSource(data) if found & set(ARROW_SUFFIXES) and not found & set(PARQUET_SUFFIXES) else ParquetSource(data)
+        return (
+            ArrowSource(data)
+            if found & set(ARROW_SUFFIXES) and not found & set(PARQUET_SUFFIXES)
+            else ParquetSource(data)
+        )
     with files.open_input_stream(name, compression=None) as stream:
         magic = stream.read(6)
     if magic.startswith(b"PAR1"):
@@ -323,11 +368,12 @@ def open_source(data: Any) -> RowSource | None:
     if magic == b"ARROW1":
         return ArrowSource(data)
     raise ValueError(
-        f"X is the path {os.fspath(data)!r}, which is neither a Parquet file nor an Arrow IPC (Feather) file: it begins with {magic!r}"
+        f"X is the path {os.fspath(data)!r}, which is neither a Parquet file nor an Arrow IPC (Feather) "
+        f"file: it begins with {magic!r}"
     )
 
 
-# -- files ------------------------------------------------------------------------------------------------------------
+# -- files -----------------------------------------------------------------------------------------
 
 
 def file_system(path: Any) -> tuple[fs.FileSystem, str]:
@@ -363,11 +409,14 @@ def _files(path: Any, suffixes: tuple[str, ...], kind: str) -> tuple[list[str], 
         return [text], text
     found = [part for part in _listed(files, name) if part.lower().endswith(suffixes)]
     if not found:
-        raise ValueError(f"the directory {text} holds no {kind} files (names that end in {', '.join(suffixes)})")
+        raise ValueError(
+            f"the directory {text} holds no {kind} files (names that end in {', '.join(suffixes)})"
+        )
     folders = {os.path.dirname(part) for part in found} - {name.rstrip("/")}
     if folders:
         raise ValueError(
-            f"{text} has files in the folder {sorted(folders)[0]}; files of one table must lie in one folder (or be given as a list)"
+            f"{text} has files in the folder {sorted(folders)[0]}; files of one table must lie in one folder "
+            "(or be given as a list)"
         )
     prefix = text[: -len(name)] if text.endswith(name) else ""
     return [prefix + part for part in sorted(found)], text
@@ -383,7 +432,11 @@ def _absolute(path: Any) -> str:
 def _listed(files: fs.FileSystem, directory: str) -> list[str]:
     """Files below a directory, without hidden ones and the notes of other tools (_SUCCESS)."""
     infos = files.get_file_info(fs.FileSelector(directory, recursive=True))
-    return [info.path for info in infos if info.type == fs.FileType.File and not info.base_name.startswith((".", "_"))]
+    return [
+        info.path
+        for info in infos
+        if info.type == fs.FileType.File and not info.base_name.startswith((".", "_"))
+    ]
 
 
 def _compare(schema: pa.Schema, other: pa.Schema, path: str, other_path: str) -> None:
@@ -395,7 +448,10 @@ def _compare(schema: pa.Schema, other: pa.Schema, path: str, other_path: str) ->
                 f"has no column {name!r}" if kind is None else f"has column {name!r} of type {kind}"
                 for kind in (ours.get(name), theirs.get(name))
             ]
-            raise ValueError(f"files of one table must have the same columns, but {path} {has[0]} and {other_path} {has[1]}")
+            raise ValueError(
+                f"files of one table must have the same columns, but {path} {has[0]} and {other_path} "
+                f"{has[1]}"
+            )
 
 
 def _first_line(error: Exception) -> str:

@@ -1,16 +1,22 @@
-"""Kernel stores: ready-made kernels (n, n, M) in a directory, for those that exceed memory (8,000 rows x 50 kernels: 12.8 GB).
+"""Kernel stores: ready-made kernels (n, n, M) in a directory, for those that exceed memory (8,000 rows x 50
+kernels: 12.8 GB).
 
-    store.json                    format version, n_rows, n_kernels, dtype, row ranges and sizes of the block files, names of the kernels
-    rows-000000-000512.arrow      an Arrow IPC file: one record batch with one column `kernels`, one tensor (n, M) per row
+    store.json                    format version, n_rows, n_kernels, dtype, row ranges and sizes of the block
+                                  files, names of the kernels
+    rows-000000-000512.arrow      an Arrow IPC file: one record batch with one column `kernels`, one tensor
+                                  (n, M) per row
     rows-000512-001024.arrow      ...
 
-The column's type is `fixed_shape_tensor(dtype, [n, M])`, so that the file bytes of row i are K[i, :, :] in C order: all kernels of
-row i against all columns, one column after the other. A range of columns of one row is therefore one contiguous read, and whole
-rows of a file are one read for all of them. Any Arrow implementation reads the files:
+The column's type is `fixed_shape_tensor(dtype, [n, M])`, so that the file bytes of row i are K[i, :, :] in C
+order: all kernels of row i against all columns, one column after the other. A range of columns of one row is
+therefore one contiguous read, and whole rows of a file are one read for all of them. Any Arrow implementation
+reads the files:
 
-    pa.ipc.open_file("rows-000000-000512.arrow").read_all()["kernels"].chunk(0).to_numpy_ndarray()    # (512, n, M)
+    pa.ipc.open_file("rows-000000-000512.arrow").read_all()["kernels"].chunk(0).to_numpy_ndarray()    # (512,
+                                                                                                      n, M)
 
-`store_writer.write_store` makes a store out of matrices, or out of kernels and data; `KernelStore` reads parts of it.
+`store_writer.write_store` makes a store out of matrices, or out of kernels and data; `KernelStore` reads
+parts of it.
 """
 
 from __future__ import annotations
@@ -41,7 +47,9 @@ MAX_TENSOR_VALUES = 2**31 - 1
 
 
 def is_store(path: Any) -> bool:
-    """Whether `path` is the path of a directory that calls itself a kernel store (`KernelStore` says whether it is a sound one)."""
+    """Whether `path` is the path of a directory that calls itself a kernel store (`KernelStore` says whether
+    it is a sound one).
+    """
     if not isinstance(path, str | os.PathLike):
         return False
     try:
@@ -51,7 +59,10 @@ def is_store(path: Any) -> bool:
 
 
 class _BlockFile:
-    """An open block file. It closes when nobody refers to it any more, so never under the hands of a thread that reads."""
+    """An open block file.
+
+    It closes when nobody refers to it any more, so never under the hands of a thread that reads.
+    """
 
     def __init__(self, path: Path, data_offset: int):
         self.path = path
@@ -63,13 +74,18 @@ class _BlockFile:
             os.close(self.descriptor)
 
     def read_into(self, target: np.ndarray, offset: int) -> None:
-        """Fill the contiguous array `target` with the bytes from `offset` of the tensors on; several threads may do so at once."""
+        """Fill the contiguous array `target` with the bytes from `offset` of the tensors on; several threads
+        may do so at once.
+        """
         remaining = target.reshape(-1).view(np.uint8).data
         position = self.data_offset + offset
         while remaining:  # one call gives 2 GB at most, and may give less
             count = os.preadv(self.descriptor, [remaining], position)
             if count == 0:
-                raise ValueError(f"the kernel store's file {self.path} ends before its data do: it has been cut since the store was opened")
+                raise ValueError(
+                    f"the kernel store's file {self.path} ends before its data do: it has been cut since the "
+                    "store was opened"
+                )
             remaining = remaining[count:]
             position += count
 
@@ -153,11 +169,14 @@ class KernelStore:
         return int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
 
     def close(self) -> None:
-        """Close all files (those that another thread is reading from, as soon as it is done). A later read opens them again."""
+        """Close all files (those that another thread is reading from, as soon as it is done).
+
+        A later read opens them again.
+        """
         with self._lock:
             self._files.clear()
 
-    # -- parts of the kernels -----------------------------------------------------------------------------------------
+    # -- parts of the kernels ----------------------------------------------------------------------
 
     def row_segments(self, ids: Sequence[int] | np.ndarray, start: int, stop: int) -> np.ndarray:
         """Columns start:stop of some rows.
@@ -208,7 +227,9 @@ class KernelStore:
             return picked
         start, stop = int(columns.min()), int(columns.max()) + 1
         segment = np.empty((1, stop - start, self.shape[2]), self.dtype)
-        for position, (row, block) in enumerate(zip(rows.tolist(), self._blocks_of(rows).tolist(), strict=True)):
+        for position, (row, block) in enumerate(
+            zip(rows.tolist(), self._blocks_of(rows).tolist(), strict=True)
+        ):
             self._read(block, row, start, segment)
             np.take(segment[0], columns - start, axis=0, out=picked[position])
         return picked
@@ -233,7 +254,7 @@ class KernelStore:
             self._read(block, row, row, values[row - start])
         return values
 
-    # -- files --------------------------------------------------------------------------------------------------------
+    # -- files -------------------------------------------------------------------------------------
 
     def _read(self, block: int, row: int, column: int, target: np.ndarray) -> None:
         """Fill `target` with the values from K[row, column, 0] on, all of them in file number `block`."""
@@ -263,7 +284,8 @@ class KernelStore:
         ids = np.asarray(ids)
         if ids.ndim != 1 or (ids.dtype.kind not in "iu" and ids.size):
             raise TypeError(
-                f"{what}s of a kernel store are asked for by a one-dimensional list of integers, got {ids.dtype} of shape {ids.shape}"
+                f"{what}s of a kernel store are asked for by a one-dimensional list of integers, got "
+                f"{ids.dtype} of shape {ids.shape}"
             )
         if ids.size and (ids.min() < 0 or ids.max() >= self.shape[0]):
             bad = ids[(ids < 0) | (ids >= self.shape[0])][0]
@@ -291,7 +313,10 @@ def _read_description(path: Path) -> dict:
         description = json.loads(file.read_text(encoding="utf-8"))
         version = description["format"]
         if isinstance(version, int) and version > FORMAT:
-            raise ValueError(f"it has format {version}, of a later version of raymkl; this one reads formats up to {FORMAT}")
+            raise ValueError(
+                f"it has format {version}, of a later version of raymkl; this one reads formats up to "
+                f"{FORMAT}"
+            )
         if version != FORMAT:
             raise ValueError(f"it has the unknown format {version!r}")
         _check_description(description)
@@ -303,19 +328,31 @@ def _read_description(path: Path) -> dict:
 
 
 def _check_description(description: Mapping) -> None:
-    n, depth, blocks, names = description["n_rows"], description["n_kernels"], description["blocks"], description.get("names")
+    n, depth, blocks, names = (
+        description["n_rows"],
+        description["n_kernels"],
+        description["blocks"],
+        description.get("names"),
+    )
     numbers = [n, depth, *(block[key] for block in blocks for key in ("start", "stop", "bytes"))]
     if not all(type(number) is int for number in numbers) or n < 1 or depth < 1:
         raise ValueError("numbers of rows, kernels and bytes must be positive integers")
     if description["dtype"] not in DTYPES:
         raise ValueError(f"dtype {description['dtype']!r} is none of {DTYPES}")
     edges = [0, *(block["stop"] for block in blocks)]
-    if [block["start"] for block in blocks] != edges[:-1] or edges[-1] != n or any(a >= b for a, b in pairwise(edges)):
+    if (
+        [block["start"] for block in blocks] != edges[:-1]
+        or edges[-1] != n
+        or any(a >= b for a, b in pairwise(edges))
+    ):
         raise ValueError(f"the row ranges of its files do not cover the rows 0:{n} once each, in order")
     item = np.dtype(description["dtype"]).itemsize
     for block in blocks:
         if block["bytes"] < (block["stop"] - block["start"]) * n * depth * item:
-            raise ValueError(f"{block['bytes']} bytes are too few for rows {block['start']}:{block['stop']} of {depth} kernels")
+            raise ValueError(
+                f"{block['bytes']} bytes are too few for rows {block['start']}:{block['stop']} of {depth} "
+                "kernels"
+            )
     if names is not None and (len(names) != depth or not all(isinstance(name, str) for name in names)):
         raise ValueError(f"it must have {depth} names, one for each kernel")
 
@@ -324,25 +361,43 @@ def _check_size(file: Path, size: int) -> None:
     try:
         found = file.stat().st_size
     except FileNotFoundError:
-        raise FileNotFoundError(f"the kernel store {file.parent} is incomplete: {file.name} is missing") from None
+        raise FileNotFoundError(
+            f"the kernel store {file.parent} is incomplete: {file.name} is missing"
+        ) from None
     if found != size:
-        raise ValueError(f"the kernel store {file.parent} is damaged: {file.name} has {found} bytes, but {size} were written")
+        raise ValueError(
+            f"the kernel store {file.parent} is damaged: {file.name} has {found} bytes, but {size} were "
+            "written"
+        )
 
 
 def _find_data(file: Path, rows: int, shape: tuple[int, int], dtype: np.dtype) -> int:
-    """Where in a block file the tensors begin, in bytes. The file is mapped for the time of the call, and hardly read."""
+    """Where in a block file the tensors begin, in bytes.
+
+    The file is mapped for the time of the call, and hardly read.
+    """
     try:
         expected = pa.fixed_shape_tensor(pa.from_numpy_dtype(dtype), shape)
         with pa.memory_map(str(file)) as source:
             whole = source.read_buffer()
             reader = open_plain(whole, EXTENSIONS)
-            if reader.schema.names != [COLUMN] or reader.schema.field(0).type != expected or reader.num_record_batches != 1:
-                raise ValueError(f"it must hold one record batch with the column {COLUMN!r} of type {expected}, but has {reader.schema}")
+            if (
+                reader.schema.names != [COLUMN]
+                or reader.schema.field(0).type != expected
+                or reader.num_record_batches != 1
+            ):
+                raise ValueError(
+                    f"it must hold one record batch with the column {COLUMN!r} of type {expected}, but has "
+                    f"{reader.schema}"
+                )
             batch = reader.get_batch(0)
             batch.validate()
             column = batch.column(0)
             if len(column) != rows or column.null_count:
-                raise ValueError(f"it must hold {rows} rows without nulls, but has {len(column)} with {column.null_count} nulls")
+                raise ValueError(
+                    f"it must hold {rows} rows without nulls, but has {len(column)} with {column.null_count} "
+                    "nulls"
+                )
             # Arrow's buffers are windows into the map unless they are compressed or of another byte order.
             data = column.storage.values.buffers()[1]
             offset = data.address - whole.address
@@ -369,7 +424,10 @@ class PartOfStore:
         self.shape = (len(self.numbers), len(self.numbers), store.shape[2])
 
     def row_segments(self, ids: Sequence[int] | np.ndarray, start: int, stop: int) -> np.ndarray:
-        """Columns start:stop of the rows `ids` (k,): an array (k, stop - start, M). Rows of the store are read whole, one at a time."""
+        """Columns start:stop of the rows `ids` (k,): an array (k, stop - start, M).
+
+        Rows of the store are read whole, one at a time.
+        """
         return self.store.entries(self.numbers[ids], self.numbers[start:stop])
 
     def entries(self, rows: Sequence[int] | np.ndarray, columns: Sequence[int] | np.ndarray) -> np.ndarray:
@@ -383,7 +441,9 @@ class PartOfStore:
 
 
 class StoreRows:
-    """Rows start <= i < stop of a store, as the engine passes rows around: `shape` (rows, n, M), slices, nothing in memory."""
+    """Rows start <= i < stop of a store, as the engine passes rows around: `shape` (rows, n, M), slices,
+    nothing in memory.
+    """
 
     ndim = 3
 

@@ -1,8 +1,9 @@
 """Sequences as rows: strings of any container become one array of bytes, whose first axis is the row.
 
-Sequences of one length are an array (n, length) uint8, for Arrow columns and lists a view of Arrow's memory. Of different lengths they
-are padded with zero bytes, or, where that would waste more than it holds, rows of a CSR matrix whose values are the letters. Both
-travel, are cut into parts and are saved as any other rows are. No Python object per sequence is made.
+Sequences of one length are an array (n, length) uint8, for Arrow columns and lists a view of Arrow's memory.
+Of different lengths they are padded with zero bytes, or, where that would waste more than it holds, rows of a
+CSR matrix whose values are the letters. Both travel, are cut into parts and are saved as any other rows are.
+No Python object per sequence is made.
 """
 
 from __future__ import annotations
@@ -11,26 +12,44 @@ from typing import Any
 
 import numpy as np
 
-from .views import arrow_of, is_dict, is_frame, is_other_frame, is_other_series, is_series, is_sparse, is_table, is_views, view_name
+from .views import (
+    arrow_of,
+    is_dict,
+    is_frame,
+    is_other_frame,
+    is_other_series,
+    is_series,
+    is_sparse,
+    is_table,
+    is_views,
+    view_name,
+)
 
 # Padded arrays may be this many times larger than the letters they hold.
 MOST_PADDING = 2.0
 
 
 def select_strings(X: Any, view: Any, reader: Any) -> Any:
-    """Rows (n, longest) of the strings of a view: uint8 array or CSR. reader : the kernel that wants them, for errors."""
+    """Rows (n, longest) of the strings of a view: uint8 array or CSR.
+
+    reader : the kernel that wants them, for errors.
+    """
     column, where = _column(X, view, reader)
     return pack(column, where, reader)
 
 
 def looks_like_strings(X: Any) -> bool:
-    """Whether X is a plain container of strings: a list, a one-dimensional array, a Series, an Arrow array."""
+    """Whether X is a plain container of strings: a list, a one-dimensional array, a Series, an Arrow
+    array.
+    """
     if isinstance(X, list | tuple):
         return len(X) > 0 and isinstance(X[0], str | bytes)
     if _is_arrow(X):
         return True
     if isinstance(X, np.ndarray):
-        return X.dtype.kind in "US" or (X.dtype == object and X.ndim == 1 and len(X) > 0 and isinstance(X[0], str | bytes))
+        return X.dtype.kind in "US" or (
+            X.dtype == object and X.ndim == 1 and len(X) > 0 and isinstance(X[0], str | bytes)
+        )
     if is_other_series(X):
         kind = str(arrow_of(X.head(0)).type)
         return any(word in kind for word in ("string", "binary", "dictionary"))
@@ -48,14 +67,18 @@ def lengths_of(rows: Any) -> np.ndarray:
 
 
 def letters_and_starts(rows: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Letters of packed sequences one after the other (zero bytes where padded), and where each row starts (n + 1,)."""
+    """Letters of packed sequences one after the other (zero bytes where padded), and where each row starts (n
+    + 1,).
+    """
     if is_sparse(rows):
         return rows.data, rows.indptr.astype(np.int64)
     return np.ascontiguousarray(rows).reshape(-1), np.arange(len(rows) + 1, dtype=np.int64) * rows.shape[1]
 
 
 def pack(column: Any, where: str, reader: Any) -> Any:
-    """A column of strings (any container) as rows of bytes; missing and empty strings are errors that name the row."""
+    """A column of strings (any container) as rows of bytes; missing and empty strings are errors that name
+    the row.
+    """
     if isinstance(column, np.ndarray) and column.dtype.kind in "US":
         return _from_fixed_width(column.reshape(-1), where)
     array = _arrow_strings(column, where, reader)
@@ -63,9 +86,13 @@ def pack(column: Any, where: str, reader: Any) -> Any:
         raise ValueError(f"{where} has 0 rows; at least one example is needed")
     if array.null_count:
         missing = int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
-        raise ValueError(f"{where} has a missing string in row {missing}; missing values must be dealt with first")
+        raise ValueError(
+            f"{where} has a missing string in row {missing}; missing values must be dealt with first"
+        )
     kind = np.int64 if str(array.type).startswith("large") else np.int32
-    offsets = np.frombuffer(array.buffers()[1], kind)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    offsets = np.frombuffer(array.buffers()[1], kind)[array.offset : array.offset + len(array) + 1].astype(
+        np.int64
+    )
     data = array.buffers()[2]
     data = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
     return _rows(data, offsets - offsets[0], where)
@@ -92,7 +119,10 @@ def _column(X: Any, view: Any, reader: Any) -> tuple[Any, str]:
     if is_table(X) or is_frame(X):
         names = list(X.column_names if is_table(X) else X.columns)
         if view is None and len(names) != 1:
-            raise ValueError(f"X has the columns {names[:12]!r}; {reader!r} reads one column of strings and must say which one (view=...)")
+            raise ValueError(
+                f"X has the columns {names[:12]!r}; {reader!r} reads one column of strings and must say "
+                "which one (view=...)"
+            )
         name = names[0] if view is None else view
         if name not in names and is_frame(X) and isinstance(view, int) and 0 <= view < len(names):
             name = names[view]  # a position, where no column has that name
@@ -108,16 +138,24 @@ def _column(X: Any, view: Any, reader: Any) -> tuple[Any, str]:
             raise ValueError(f"view {view!r} is not in X, an array with {X.shape[1]} columns")
         return X[:, 0 if view is None else view], where
     if view is not None:
-        raise ValueError(f"{reader!r} asks for view {view!r}, but X is a plain list of strings and has no views")
+        raise ValueError(
+            f"{reader!r} asks for view {view!r}, but X is a plain list of strings and has no views"
+        )
     return X, where
 
 
 def _not_strings(what: str, where: str, reader: Any) -> None:
-    raise ValueError(f"{reader!r} reads strings, but {where} holds {what}; a list, array or column of strings is needed")
+    raise ValueError(
+        f"{reader!r} reads strings, but {where} holds {what}; a list, array or column of strings is needed"
+    )
 
 
 def _is_arrow(column: Any) -> bool:
-    return type(column).__module__.startswith("pyarrow") and hasattr(column, "null_count") and not hasattr(column, "column_names")
+    return (
+        type(column).__module__.startswith("pyarrow")
+        and hasattr(column, "null_count")
+        and not hasattr(column, "column_names")
+    )
 
 
 def _arrow_strings(column: Any, where: str, reader: Any) -> Any:
@@ -137,7 +175,11 @@ def _arrow_strings(column: Any, where: str, reader: Any) -> Any:
             column = pa.array(column, from_pandas=True)
         except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError):
             wrong = [(row, value) for row, value in enumerate(column) if not isinstance(value, str)]
-            _not_strings(f"a {type(wrong[0][1]).__name__} in row {wrong[0][0]}" if wrong else type(column).__name__, where, reader)
+            _not_strings(
+                f"a {type(wrong[0][1]).__name__} in row {wrong[0][0]}" if wrong else type(column).__name__,
+                where,
+                reader,
+            )
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
         if isinstance(column, pa.ChunkedArray):
@@ -150,7 +192,9 @@ def _arrow_strings(column: Any, where: str, reader: Any) -> Any:
         kind = str(column.type)
     if kind not in ("string", "large_string", "binary", "large_binary") and len(column):
         if pa.types.is_null(column.type):
-            raise ValueError(f"{where} has a missing string in row 0; missing values must be dealt with first")
+            raise ValueError(
+                f"{where} has a missing string in row 0; missing values must be dealt with first"
+            )
         _not_strings(f"values of type {kind}", where, reader)
     return column
 
@@ -164,8 +208,14 @@ def _from_fixed_width(column: np.ndarray, where: str) -> np.ndarray:
     if width == 0:
         raise ValueError(f"{where} has an empty string in row 0")
     if column.dtype.kind == "U":
-        points = column.view(column.dtype.newbyteorder("=")) if column.dtype.isnative else column.astype(column.dtype.newbyteorder("="))
-        rows = np.minimum(points.view(np.uint32).reshape(n, width), 128).astype(np.uint8)  # beyond ASCII: no letter of any alphabet
+        points = (
+            column.view(column.dtype.newbyteorder("="))
+            if column.dtype.isnative
+            else column.astype(column.dtype.newbyteorder("="))
+        )
+        rows = np.minimum(points.view(np.uint32).reshape(n, width), 128).astype(
+            np.uint8
+        )  # beyond ASCII: no letter of any alphabet
     else:
         rows = column.view(np.uint8).reshape(n, width)
     lengths = lengths_of(rows)
@@ -178,7 +228,8 @@ def _from_fixed_width(column: np.ndarray, where: str) -> np.ndarray:
 def _rows(data: np.ndarray, offsets: np.ndarray, where: str) -> Any:
     """Rows of letters `data`, row i from offsets[i] to offsets[i + 1]."""
     if len(data) and data.max() > 127:
-        # UTF-8: one byte per character stays, its first, which is beyond ASCII and so a letter of no alphabet.
+        # UTF-8: one byte per character stays, its first, which is beyond ASCII and so a letter of no
+        # alphabet.
         first = (data & 0xC0) != 0x80
         offsets = np.concatenate([[0], np.cumsum(first)])[offsets]
         data = data[first]

@@ -1,8 +1,8 @@
 """Views: the part of the input that a kernel looks at.
 
-A view is `None` (everything), a column (index or name), several columns (list of either), a key of a dict, or, for a
-dict, a pair `(key, columns)`. The same kernel therefore works on an ndarray, a sparse matrix, a DataFrame, a
-`pyarrow.Table` and a dict of any of these.
+A view is `None` (everything), a column (index or name), several columns (list of either), a key of a dict,
+or, for a dict, a pair `(key, columns)`. The same kernel therefore works on an ndarray, a sparse matrix, a
+DataFrame, a `pyarrow.Table` and a dict of any of these.
 """
 
 from __future__ import annotations
@@ -43,14 +43,19 @@ def view_of(key: Any) -> Any:
 
 
 def is_sparse(x: Any) -> bool:
-    """Whether x is a scipy sparse matrix or array. Only where `scipy.sparse` is loaded already can there be one."""
+    """Whether x is a scipy sparse matrix or array.
+
+    Only where `scipy.sparse` is loaded already can there be one.
+    """
     module = sys.modules.get("scipy.sparse")
     test = getattr(module, "issparse", None)  # None too while another thread is still importing it
     return test is not None and test(x)
 
 
 def is_dict(X: Any) -> bool:
-    """Whether X is a dict of views (a sparse matrix in dictionary format is a Mapping too, but it is one matrix)."""
+    """Whether X is a dict of views (a sparse matrix in dictionary format is a Mapping too, but it is one
+    matrix).
+    """
     return isinstance(X, Mapping) and not is_sparse(X)
 
 
@@ -65,7 +70,9 @@ def is_table(X: Any) -> bool:
 
 
 def is_other_frame(X: Any) -> bool:
-    """Whether X is an eager DataFrame of another library that narwhals knows, such as polars; not of pandas, and no `pyarrow.Table`."""
+    """Whether X is an eager DataFrame of another library that narwhals knows, such as polars; not of pandas,
+    and no `pyarrow.Table`.
+    """
     if not hasattr(X, "columns") or is_frame(X) or is_sparse(X):
         return False
     import narwhals as nw
@@ -93,7 +100,9 @@ def is_views(X: Any) -> bool:
 
 
 def arrow_of(X: Any) -> Any:
-    """A `pyarrow.Table`, array or chunked array of a frame or column of any library; no copy where that keeps Arrow's memory."""
+    """A `pyarrow.Table`, array or chunked array of a frame or column of any library; no copy where that keeps
+    Arrow's memory.
+    """
     if type(X).__module__.startswith("pyarrow"):
         return X
     import narwhals as nw
@@ -159,7 +168,9 @@ def select(X: Any, view: Any = None) -> Any:
 
 
 def unmasked(X: Any) -> Any:
-    """X, or a plain array in the place of a masked one, with NaN (None in the place of texts) where it is masked."""
+    """X, or a plain array in the place of a masked one, with NaN (None in the place of texts) where it is
+    masked.
+    """
     if not (hasattr(X, "filled") and hasattr(X, "mask") and hasattr(X, "dtype")):
         return X
     if not np.any(X.mask):
@@ -181,7 +192,10 @@ def column_label(X: Any, view: Any, column: int) -> str:
         return column_label(X[view[0]], view[1], column)
     if is_table(X):
         names = _table_names(X, view)
-        widths = [getattr(X.schema.field(name).type, "list_size", None) or _table_column(X.column(name)).shape[1] for name in names]
+        widths = [
+            getattr(X.schema.field(name).type, "list_size", None) or _table_column(X.column(name)).shape[1]
+            for name in names
+        ]
     elif is_frame(X):
         names = _frame_names(X.columns, view)
         widths = [1] * len(names) if column < len(names) and len(names) > 1 else [column + 1]
@@ -189,7 +203,11 @@ def column_label(X: Any, view: Any, column: int) -> str:
         return str(column)
     edges = np.cumsum(widths)
     which = int(np.searchsorted(edges, column, "right"))
-    return repr(names[which]) if widths[which] == 1 else f"{names[which]!r} (entry {column - int(edges[which] - widths[which])})"
+    return (
+        repr(names[which])
+        if widths[which] == 1
+        else f"{names[which]!r} (entry {column - int(edges[which] - widths[which])})"
+    )
 
 
 def view_name(X: Mapping, view: Any) -> Any:
@@ -213,7 +231,10 @@ def _from_mapping(X: Mapping, view: Any) -> Any:
 def _check_complete(X: Any, view: Any) -> None:
     absent = np.flatnonzero(~X.has(view))
     if len(absent):
-        raise ValueError(f"{len(absent)} rows of X lack view {view!r}, the first of them row {absent[0]}; its values cannot be read")
+        raise ValueError(
+            f"{len(absent)} rows of X lack view {view!r}, the first of them row {absent[0]}; its values "
+            "cannot be read"
+        )
 
 
 def _known(key: Any, X: Mapping) -> bool:
@@ -257,10 +278,16 @@ def _from_other_frame(X: Any, view: Any) -> np.ndarray:
     table = arrow_of(X).select(names)
     for position, name in enumerate(names):
         column = table.column(position)
-        if (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)) and len(column) and not column.null_count:
+        if (
+            (pa.types.is_list(column.type) or pa.types.is_large_list(column.type))
+            and len(column)
+            and not column.null_count
+        ):
             lengths = pc.min_max(pc.list_value_length(column)).as_py()
             if lengths["min"] == lengths["max"] > 0:  # a column of vectors, as pandas has it
-                table = table.set_column(position, name, column.cast(pa.list_(column.type.value_type, lengths["min"])))
+                table = table.set_column(
+                    position, name, column.cast(pa.list_(column.type.value_type, lengths["min"]))
+                )
     return _from_table(table, names)
 
 
@@ -282,7 +309,9 @@ def _table_column(column: Any, name: str = "") -> np.ndarray:
     import pyarrow as pa
 
     if pa.types.is_temporal(column.type) or pa.types.is_struct(column.type) or pa.types.is_map(column.type):
-        raise ValueError(f"X has entries that are not numbers: column {name!r} holds values of type {column.type}")
+        raise ValueError(
+            f"X has entries that are not numbers: column {name!r} holds values of type {column.type}"
+        )
     chunk = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(chunk, pa.ChunkedArray):
         chunk = chunk.chunk(0) if chunk.num_chunks else pa.array([], column.type)
@@ -291,11 +320,15 @@ def _table_column(column: Any, name: str = "") -> np.ndarray:
     if pa.types.is_fixed_size_list(chunk.type):
         if chunk.null_count:
             raise ValueError(
-                f"X has {chunk.null_count} missing values in column {name!r} of fixed-size lists; they must be dealt with first"
+                f"X has {chunk.null_count} missing values in column {name!r} of fixed-size lists; they must "
+                "be dealt with first"
             )
         return chunk.flatten().to_numpy(zero_copy_only=False).reshape(len(chunk), chunk.type.list_size)
     if pa.types.is_list(chunk.type) or pa.types.is_large_list(chunk.type):
-        raise ValueError(f"X has a column of lists of varying length, {name!r}; vectors come as fixed-size lists or fixed-shape tensors")
+        raise ValueError(
+            f"X has a column of lists of varying length, {name!r}; vectors come as fixed-size lists or "
+            "fixed-shape tensors"
+        )
     return chunk.to_numpy(zero_copy_only=False).reshape(-1, 1)
 
 
@@ -309,7 +342,9 @@ def _columns(array: Any, view: Any) -> Any:
     if index.dtype == bool and index.shape == (width,):
         index = np.flatnonzero(index)
     if index.dtype.kind not in "iu":
-        raise ValueError(f"view {view!r} is not in X: an array of {width} columns takes column indices, not names")
+        raise ValueError(
+            f"view {view!r} is not in X: an array of {width} columns takes column indices, not names"
+        )
     if len(index) and (index.min() < -width or index.max() >= width):
         raise ValueError(f"view {view!r} is not in X, which has {width} columns")
     return array[:, index]

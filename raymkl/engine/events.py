@@ -40,7 +40,10 @@ class State:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The last word. results : of all heads, or what a program hands back. failures : shards and coordinators lost."""
+    """The last word.
+
+    results : of all heads, or what a program hands back. failures : shards and coordinators lost.
+    """
 
     results: Any
     history: list[dict]
@@ -51,8 +54,9 @@ class Outcome:
 class Watch:
     """Who is told of a run, at the driver.
 
-    report : takes rows of the history and messages {"message": text}, one at a time; it need not see every round. on_round : takes the rows
-    of every round; whether the run is to end. Both may be None. What they raise ends the run.
+    report : takes rows of the history and messages {"message": text}, one at a time; it need not see every
+    round. on_round : takes the rows of every round; whether the run is to end. Both may be None. What they
+    raise ends the run.
     """
 
     report: Callable[[dict], None] | None = None

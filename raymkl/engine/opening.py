@@ -1,4 +1,6 @@
-"""The one way to open a run: shards that have their rows, and a coordinator over them; both are gone at the end of the block."""
+"""The one way to open a run: shards that have their rows, and a coordinator over them; both are gone at the
+end of the block.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ def opened(
     threads: int | None = None,
     standing: CachesOfRows | None = None,
 ) -> Iterator[Coordinator]:
-    """A coordinator whose shards have read their rows. budget, policy, threads, standing : see `Coordinator`."""
+    """A coordinator whose shards have read their rows.
+
+    budget, policy, threads, standing : see `Coordinator`.
+    """
     try:
         coordinator = Coordinator(pool, problem, budget, threads, policy, standing)
         try:

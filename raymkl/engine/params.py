@@ -29,25 +29,38 @@ class RayParams:
 
     Parameters
     ----------
-    num_shards : shards the rows are split into; None chooses one per free CPU (Ray) or per core (local). A pair (least, most) starts
-        with as many as find a place, and splits the rows anew when nodes join or leave, at most once a minute.
+    num_shards : shards the rows are split into; None chooses one per free CPU (Ray) or per core (local). A
+    pair (least, most) starts
+        with as many as find a place, and splits the rows anew when nodes join or leave, at most once a
+        minute.
     cpus_per_shard : CPUs that each shard actor reserves; fractions are allowed.
-    memory_per_shard : bytes that a shard's caches and gradients may take; None takes a share of what is free. A shard on Ray reserves them,
+    memory_per_shard : bytes that a shard's caches and gradients may take; None takes a share of what is free.
+    A shard on Ray reserves them,
         and what its rows take.
-    max_shard_failures : losses that a run may survive, -1 for any number. Lost shards (or the coordinator) are replaced and brought up to
+    max_shard_failures : losses that a run may survive, -1 for any number. Lost shards (or the coordinator)
+    are replaced and brought up to
         date. All shards that are lost with a node count once.
-    timeout_s : seconds after which a shard that answers no ping, or a placement, is given up. A process that is being started has at
+    timeout_s : seconds after which a shard that answers no ping, or a placement, is given up. A process that
+    is being started has at
         least five minutes.
-    checkpoint_dir : directory (a path, or a URI that `pyarrow.fs` opens) for the state of the run, or None. The next fit with the
-        same directory, data and parameters goes on from there. Kept for the local engine too; a finished run removes its files.
+    checkpoint_dir : directory (a path, or a URI that `pyarrow.fs` opens) for the state of the run, or None.
+    The next fit with the
+        same directory, data and parameters goes on from there. Kept for the local engine too; a finished run
+        removes its files.
     checkpoint_every_s : seconds between two checkpoints.
-    placement : "SPREAD" puts shards on different nodes where it can, "PACK" on as few as possible; "STRICT_SPREAD" and "STRICT_PACK" must.
-    max_preemptions : as max_shard_failures, for nodes that were preempted, by Ray's word, which are counted apart; -1 for any number.
+    placement : "SPREAD" puts shards on different nodes where it can, "PACK" on as few as possible;
+    "STRICT_SPREAD" and "STRICT_PACK" must.
+    max_preemptions : as max_shard_failures, for nodes that were preempted, by Ray's word, which are counted
+    apart; -1 for any number.
     resources : custom resources of Ray that each shard reserves, e.g. {"fast_disk": 1}.
-    label_selector : labels of the nodes that shards may live on, in Ray's words, e.g. {"ray.io/market-type": "!spot"}.
-    name, storage_path : of a run that leaves something: in `<storage_path>/<name>` (a path or a URI) are its checkpoints while it runs, and
-        at the end `model.raymkl`, `history.parquet` and `run.json`. A later run of the same name takes their place. Both or none.
-    runtime_env : Ray's runtime environment of the actors, e.g. {"pip": ["mykernels"]}. It is not kept in model files.
+    label_selector : labels of the nodes that shards may live on, in Ray's words, e.g. {"ray.io/market-type":
+    "!spot"}.
+    name, storage_path : of a run that leaves something: in `<storage_path>/<name>` (a path or a URI) are its
+    checkpoints while it runs, and
+        at the end `model.raymkl`, `history.parquet` and `run.json`. A later run of the same name takes their
+        place. Both or none.
+    runtime_env : Ray's runtime environment of the actors, e.g. {"pip": ["mykernels"]}. It is not kept in
+    model files.
 
     Examples
     --------
@@ -91,8 +104,13 @@ class RayParams:
                 raise ValueError(f"{name} must be a whole number >= -1, got {value!r}")
         for name in ("cpus_per_shard", "timeout_s", "checkpoint_every_s", "memory_per_shard"):
             value = getattr(self, name)
-            if not (isinstance(value, Real) and float(value) > 0) and not (name == "memory_per_shard" and value is None):
-                raise ValueError(f"{name} must be a positive number{' or None' if name == 'memory_per_shard' else ''}, got {value!r}")
+            if not (isinstance(value, Real) and float(value) > 0) and not (
+                name == "memory_per_shard" and value is None
+            ):
+                raise ValueError(
+                    f"{name} must be a positive number{' or None' if name == 'memory_per_shard' else ''}, "
+                    f"got {value!r}"
+                )
         if self.checkpoint_dir is not None and not isinstance(self.checkpoint_dir, str | os.PathLike):
             raise ValueError(f"checkpoint_dir must be a path, a URI or None, got {self.checkpoint_dir!r}")
         _check_name(self.name, self.storage_path)
@@ -100,19 +118,31 @@ class RayParams:
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, os.fspath(getattr(self, name)))
         if self.placement not in PLACEMENTS:
-            raise ValueError(f"placement must be one of {', '.join(map(repr, PLACEMENTS))}, got {self.placement!r}")
+            raise ValueError(
+                f"placement must be one of {', '.join(map(repr, PLACEMENTS))}, got {self.placement!r}"
+            )
         for name in ("resources", "label_selector", "runtime_env"):
             value = getattr(self, name)
-            if value is not None and not (isinstance(value, Mapping) and all(isinstance(key, str) and key for key in value)):
+            if value is not None and not (
+                isinstance(value, Mapping) and all(isinstance(key, str) and key for key in value)
+            ):
                 raise ValueError(f"{name} must be a dict with names as keys, or None, got {value!r}")
         for key, amount in (self.resources or {}).items():
             if key in OWN_NAMES:
                 raise ValueError(f"resources must not name {key!r}: {OWN_NAMES[key]}")
-            if not (isinstance(amount, Real) and float(amount) > 0 and (amount < 1 or float(amount).is_integer())):
-                raise ValueError(f"resources[{key!r}] must be a whole number or a positive fraction below 1, got {amount!r}")
+            if not (
+                isinstance(amount, Real) and float(amount) > 0 and (amount < 1 or float(amount).is_integer())
+            ):
+                raise ValueError(
+                    f"resources[{key!r}] must be a whole number or a positive fraction below 1, got "
+                    f"{amount!r}"
+                )
         for key, value in (self.label_selector or {}).items():
             if not isinstance(value, str) or not value:
-                raise ValueError(f"label_selector[{key!r}] must be a text, e.g. 'value', '!value' or 'in(a, b)', got {value!r}")
+                raise ValueError(
+                    f"label_selector[{key!r}] must be a text, e.g. 'value', '!value' or 'in(a, b)', got "
+                    f"{value!r}"
+                )
 
     @property
     def bounds(self) -> tuple[int, int] | None:
@@ -141,27 +171,41 @@ class RayParams:
     def from_train(cls, scaling_config: Any, run_config: Any = None, **more: Any) -> RayParams:
         """What Ray Train's `ScalingConfig` and `RunConfig` say, for shards: a worker is a shard.
 
-        num_workers, resources_per_worker (CPU, memory and custom ones), placement_strategy, label_selector and accelerator_type are
-        taken from the one; failure_config, worker_runtime_env, and name with storage_path (unless it is Ray's default) from the other.
-        more : fields of RayParams, which go before. What shards have no use for (GPUs, TPUs, callbacks) is refused.
+        num_workers, resources_per_worker (CPU, memory and custom ones), placement_strategy, label_selector
+        and accelerator_type are taken from the one; failure_config, worker_runtime_env, and name with
+        storage_path (unless it is Ray's default) from the other.
+        more : fields of RayParams, which go before. What shards have no use for (GPUs, TPUs, callbacks) is
+        refused.
 
         Examples
         --------
-        >>> from ray.train import ScalingConfig                                                     # doctest: +SKIP
-        >>> RayParams.from_train(ScalingConfig(num_workers=8, resources_per_worker={"CPU": 2}))      # doctest: +SKIP
+        >>> from ray.train import ScalingConfig  # doctest: +SKIP
+        >>> RayParams.from_train(ScalingConfig(num_workers=8,
+        ...     resources_per_worker={"CPU": 2}))  # doctest: +SKIP
         """
         found = {**_of_scaling(scaling_config), **({} if run_config is None else _of_run(run_config))}
         return cls(**{**found, **more})
 
 
 def _check_name(name: Any, storage_path: Any) -> None:
-    folder = isinstance(name, str) and bool(name.strip()) and name not in (".", "..") and not {"/", "\\"} & set(name)
+    folder = (
+        isinstance(name, str)
+        and bool(name.strip())
+        and name not in (".", "..")
+        and not {"/", "\\"} & set(name)
+    )
     if name is not None and not folder:
-        raise ValueError(f"name must be a text without slashes, that of a folder in storage_path, or None; got {name!r}")
-    if storage_path is not None and not (isinstance(storage_path, str | os.PathLike) and os.fspath(storage_path)):
+        raise ValueError(
+            f"name must be a text without slashes, that of a folder in storage_path, or None; got {name!r}"
+        )
+    if storage_path is not None and not (
+        isinstance(storage_path, str | os.PathLike) and os.fspath(storage_path)
+    ):
         raise ValueError(f"storage_path must be a path, a URI or None, got {storage_path!r}")
     if (name is None) != (storage_path is None):
-        raise ValueError(f"name and storage_path belong together, got name={name!r} and storage_path={storage_path!r}")
+        raise ValueError(
+            f"name and storage_path belong together, got name={name!r} and storage_path={storage_path!r}"
+        )
 
 
 def _checked_shards(value: Any) -> int | tuple[int, int] | None:
@@ -171,10 +215,14 @@ def _checked_shards(value: Any) -> int | tuple[int, int] | None:
     if isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1:
         return int(value)
     if isinstance(value, tuple | list):
-        whole = len(value) == 2 and all(isinstance(one, Integral) and not isinstance(one, bool) for one in value)
+        whole = len(value) == 2 and all(
+            isinstance(one, Integral) and not isinstance(one, bool) for one in value
+        )
         if whole and 1 <= value[0] <= value[1]:
             return (int(value[0]), int(value[1]))
-        raise ValueError(f"num_shards must be two whole numbers 1 <= least <= most where it is a pair, got {value!r}")
+        raise ValueError(
+            f"num_shards must be two whole numbers 1 <= least <= most where it is a pair, got {value!r}"
+        )
     raise ValueError(f"num_shards must be a whole number >= 1, a pair (least, most), or None, got {value!r}")
 
 
@@ -183,7 +231,9 @@ def _of_scaling(config: Any) -> dict[str, Any]:
         raise ValueError(f"scaling_config must be a ray.train.ScalingConfig, got {config!r}")
     for name in ("use_gpu", "use_tpu", "topology"):
         if getattr(config, name, None):
-            raise ValueError(f"scaling_config has {name}={getattr(config, name)!r}, and shards compute on CPUs")
+            raise ValueError(
+                f"scaling_config has {name}={getattr(config, name)!r}, and shards compute on CPUs"
+            )
     workers = config.num_workers
     if not isinstance(workers, Integral) or workers < 1:
         raise ValueError(f"num_workers of scaling_config must be a whole number >= 1, got {workers!r}")
@@ -198,7 +248,10 @@ def _of_scaling(config: Any) -> dict[str, Any]:
     labels = getattr(config, "label_selector", None)
     if isinstance(labels, list):
         if any(one != labels[0] for one in labels):
-            raise ValueError("label_selector of scaling_config must be the same for all workers: any shard may take the place of another")
+            raise ValueError(
+                "label_selector of scaling_config must be the same for all workers: any shard may take the "
+                "place of another"
+            )
         labels = labels[0] if labels else None
     return {**found, "resources": custom or None, "label_selector": labels or None}
 
@@ -217,7 +270,9 @@ def _of_run(config: Any) -> dict[str, Any]:
     environment = getattr(config, "worker_runtime_env", None)
     if environment:
         found["runtime_env"] = dict(environment)
-    from ray.train.constants import DEFAULT_STORAGE_PATH  # loads Ray, which only those need who have such a config
+    from ray.train.constants import (
+        DEFAULT_STORAGE_PATH,
+    )  # loads Ray, which only those need who have such a config
 
     if config.storage_path is not None and config.storage_path != DEFAULT_STORAGE_PATH and config.name:
         found.update(name=config.name, storage_path=str(config.storage_path))

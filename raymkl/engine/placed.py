@@ -11,7 +11,8 @@ CLOSED = "this Session is closed; open another one"
 
 
 class Home:
-    """Where rows that were put stay between fits: blocks by the views that a fit wants, and names for caches over them.
+    """Where rows that were put stay between fits: blocks by the views that a fit wants, and names for caches
+    over them.
 
     Fits of other kernels over the same rows may read other views of them, and have caches of their own.
     """

@@ -1,6 +1,7 @@
 """What travels between the coordinator and its shards, and the description of a learning problem.
 
-Everything here is plain data: arrays, numbers and small value objects, so that it crosses a process boundary cheaply.
+Everything here is plain data: arrays, numbers and small value objects, so that it crosses a process boundary
+cheaply.
 """
 
 from __future__ import annotations
@@ -21,21 +22,27 @@ class Head:
     """One learning problem over the shared rows: a class of one-vs-rest, a fold, a setting of a search.
 
     targets, bounds : (n,) labels or values, and C * weights (0 masks a row). loss, norm : see `optim`.
-    solver : "chunking" or "wrapper". theta_step : "auto", "analytic" or "cutting_plane". tol : relative duality gap to reach.
+    solver : "chunking" or "wrapper". theta_step : "auto", "analytic" or "cutting_plane". tol : relative
+    duality gap to reach.
     normalize : kind of normalisation whose constants are learned from the unmasked rows of this head.
-    start : dual variables (n,) and weights (E,) to begin with, or None. normalisation : (E,) factors that are known already.
-    after : place, in the list that this head comes in, of a head of much the same problem, whose first result it
-    waits for and begins from; a fold comes after the problem of all rows.
+    start : dual variables (n,) and weights (E,) to begin with, or None. normalisation : (E,) factors that are
+    known already.
+    after : place, in the list that this head comes in, of a head of much the same problem, whose first result
+    it waits for and begins from; a fold comes after the problem of all rows.
     ceiling : give up as soon as the dual objective, and so the optimum, is above this.
-    path : factors of the bounds, solved one after the other from where the last one ended (a path over C; ascending is best).
+    path : factors of the bounds, solved one after the other from where the last one ended (a path over C;
+    ascending is best).
     stage : where on the path to begin.
-    watch : (k,) ids of rows whose f is wanted at the end of every stage of the path, e.g. the masked ones: held-out predictions.
+    watch : (k,) ids of rows whose f is wanted at the end of every stage of the path, e.g. the masked ones:
+    held-out predictions.
     total : what the dual variables sum to; the primal problem adds total * b.
-    group : heads with the same group share one set of weights (quadratic terms summed over them); None stands alone.
+    group : heads with the same group share one set of weights (quadratic terms summed over them); None stands
+    alone.
     every_row : keep sums for every row, because something else than the rounds reads them.
-    entries : (E,) bool, the entries that this head learns over; the others are left out, as if the bank were smaller. None: all.
-    shrinks : whether rows far from the margin may leave the rounds, and f alone may be kept while weights are held (see `head_rows`); set
-    by the coordinator.
+    entries : (E,) bool, the entries that this head learns over; the others are left out, as if the bank were
+    smaller. None: all.
+    shrinks : whether rows far from the margin may leave the rounds, and f alone may be kept while weights are
+    held (see `head_rows`); set by the coordinator.
     """
 
     targets: np.ndarray
@@ -83,12 +90,14 @@ def put_beside(heads: list[Head], more: list[Head]) -> slice:
 class Problem:
     """All that a pool of shards and its coordinator need besides the rows.
 
-    views : view keys, in the order of the columns of a row block. families : entries grouped by statistic and gate.
-    gates : (n, J) or None. dtype : of the statistics, except those in `wide`, which are float64. may_widen : whether to go on in float64
-    where float32 does not reach the tolerance. depths : matrices in the stack of each view that holds ready-made ones. exact : evaluate
-    formulas instead of tables. coarse : whether tables may span the kernels less precisely. light : statistics that are computed anew
-    where they are wanted, which is quicker than keeping them. cells : dtype of the caches of those statistics that are kept in another
-    one than they are computed in.
+    views : view keys, in the order of the columns of a row block. families : entries grouped by statistic and
+    gate.
+    gates : (n, J) or None. dtype : of the statistics, except those in `wide`, which are float64. may_widen :
+    whether to go on in float64 where float32 does not reach the tolerance. depths : matrices in the stack of
+    each view that holds ready-made ones. exact : evaluate formulas instead of tables. coarse : whether tables
+    may span the kernels less precisely. light : statistics that are computed anew where they are wanted,
+    which is quicker than keeping them. cells : dtype of the caches of those statistics that are kept in
+    another one than they are computed in.
     """
 
     views: list
@@ -131,13 +140,17 @@ class Problem:
 class HeadRequest:
     """What one head asks of every shard in a round.
 
-    columns : (k,) ids of rows whose dual variable changed, `slots` (k,) where their statistics are, `delta` (k,) the changes and
-    `values` (k,) the new values (adding a change could miss a bound by one bit, and "at its bound" must be exact).
-    combination : (R,) weights of the basis functions that make up f. intercepts : (B,) candidates to evaluate the loss at.
+    columns : (k,) ids of rows whose dual variable changed, `slots` (k,) where their statistics are, `delta`
+    (k,) the changes and `values` (k,) the new values (adding a change could miss a bound by one bit, and "at
+    its bound" must be exact).
+    combination : (R,) weights of the basis functions that make up f. intercepts : (B,) candidates to evaluate
+    the loss at.
     watch : ids whose gradients are wanted back. count : violators wanted per side. spaced : pick them
     evenly, not by violation.
-    bounds_factor : what this stage of the path multiplies the head's bounds by. stretch : what all dual variables are multiplied by first.
-    leave : (intercept, band): rows that are further than the band from moving their dual variable leave the rounds; None: none leave.
+    bounds_factor : what this stage of the path multiplies the head's bounds by. stretch : what all dual
+    variables are multiplied by first.
+    leave : (intercept, band): rows that are further than the band from moving their dual variable leave the
+    rounds; None: none leave.
     hold : whether f alone is to be kept after this round. intercept : the best candidate so far.
     """
 
@@ -160,9 +173,11 @@ class HeadRequest:
 
 @dataclass
 class RoundRequest:
-    """One call to every shard: rows that enter the cache (with their features and slots), what each head asks, heads to forget.
+    """One call to every shard: rows that enter the cache (with their features and slots), what each head
+    asks, heads to forget.
 
-    columns, column_rows : (k,) all rows that a head has changed, sorted, and their features where statistics are not cached.
+    columns, column_rows : (k,) all rows that a head has changed, sorted, and their features where statistics
+    are not cached.
     """
 
     round: int
@@ -179,10 +194,11 @@ class RoundRequest:
 class HeadReply:
     """Answer of a shard for one head.
 
-    grow, shrink : ids of the worst violators of both sides with their residuals. ids, gradients : rows whose per-function
-    gradients (k, R) are returned, gates applied. quadratic : (R,) partial sum_i a_i g_i. losses : (B,) partial losses. offsets : (k,)
-    what f of the rows in `ids` differs by from their gradients, where a proof has shown it (see `proof`). While weights are held,
-    gradients is None, offsets are f, and quadratic (1,) is partial sum_i a_i f_i.
+    grow, shrink : ids of the worst violators of both sides with their residuals. ids, gradients : rows whose
+    per-function gradients (k, R) are returned, gates applied. quadratic : (R,) partial sum_i a_i g_i. losses
+    : (B,) partial losses. offsets : (k,) what f of the rows in `ids` differs by from their gradients, where a
+    proof has shown it (see `proof`). While weights are held, gradients is None, offsets are f, and quadratic
+    (1,) is partial sum_i a_i f_i.
     """
 
     head: int

@@ -1,10 +1,12 @@
-"""What a run shows while it runs (`verbose=1`): a line that moves in terminals and notebooks, a few lines in log files.
+"""What a run shows while it runs (`verbose=1`): a line that moves in terminals and notebooks, a few lines in
+log files.
 
     terminal    one line that is written over, with a bar; at most once a second
     notebook    the same line in the cell's output
     log file    one line every 30 seconds, and the last one
 
-Messages (a resumed run, a shard that was lost and replaced) have lines of their own. Everything goes to stderr.
+Messages (a resumed run, a shard that was lost and replaced) have lines of their own. Everything goes to
+stderr.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ class Progress:
         if self.first_gap is None:
             self.first_gap = row["gap"]
             self._line(
-                f"memory plan: {row['rows_per_shard']} rows per shard, {row['cache_capacity']} columns cached, "
+                f"memory plan: {row['rows_per_shard']} rows per shard, {row['cache_capacity']} columns "
+                "cached, "
                 f"at most {row['expected_peak_bytes'] / 2**20:.0f} MiB per shard"
             )
             self.shown_at = self.clock() if not self.live else self.shown_at
@@ -99,11 +102,14 @@ class Progress:
         heads = f"  {len(self.rows)} problems" if len(self.rows) > 1 else ""
         return (
             f"{self._bar(worst)}{row['seconds']:7.1f} s  round {row['round']:4d}  gap {worst:.2e}{heads}  "
-            f"support vectors {max(row['support_vectors'] for row in self.rows)}  cached {row['cached_columns']}/{row['cache_capacity']}"
+            f"support vectors {max(row['support_vectors'] for row in self.rows)}  cached "
+            f"{row['cached_columns']}/{row['cache_capacity']}"
         )
 
     def _bar(self, gap: float) -> str:
-        """How far the gap has come from the first one to the tolerance, in powers of ten; it never goes back."""
+        """How far the gap has come from the first one to the tolerance, in powers of ten; it never goes
+        back.
+        """
         tol = self.rows[-1].get("tol")
         if not self.live or not tol:
             return ""
@@ -130,7 +136,9 @@ def _is_terminal(stream: Any) -> bool:
 
 
 def _notebook_display() -> Callable[[str], None] | None:
-    """Something that shows a text in the cell's output, in place of what it showed before; None outside of notebooks."""
+    """Something that shows a text in the cell's output, in place of what it showed before; None outside of
+    notebooks.
+    """
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None and hasattr(ipython, "get_ipython") else None
     if shell is None or not hasattr(shell, "kernel"):  # IPython in a terminal has none

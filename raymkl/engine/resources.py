@@ -1,7 +1,9 @@
-"""CPUs and memory that this process may really use: a container or a Ray worker is seldom given the whole machine.
+"""CPUs and memory that this process may really use: a container or a Ray worker is seldom given the whole
+machine.
 
-Limits come from control groups (cgroups, version 2 and version 1), which nest: on the way from the process's own group to the root every
-group may set one, and all of them hold. `root` is where /proc and /sys are looked for; tests give a tree of their own.
+Limits come from control groups (cgroups, version 2 and version 1), which nest: on the way from the process's
+own group to the root every group may set one, and all of them hold. `root` is where /proc and /sys are looked
+for; tests give a tree of their own.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ USUAL_MOUNT = "/sys/fs/cgroup"
 
 
 def usable_cpus(root: Path = ROOT) -> int:
-    """Threads that are worth starting: CPUs that this process may run on, within the quotas of its groups and what Ray has assigned."""
+    """Threads that are worth starting: CPUs that this process may run on, within the quotas of its groups and
+    what Ray has assigned.
+    """
     cpus, assigned = container_cpus(root), assigned_cpus()
     # Rounded down: nothing holds these threads back, and the other part of the CPU is somebody else's.
     return cpus if assigned is None else max(1, min(cpus, int(assigned)))
@@ -36,14 +40,18 @@ def container_cpus(root: Path = ROOT) -> int:
 
 
 def shared_cpus(reports: Sequence[tuple[str, int, int]], root: Path = ROOT) -> int:
-    """Threads for a coordinator: the CPUs of the shards on its node, which rest while it works, and its own."""
+    """Threads for a coordinator: the CPUs of the shards on its node, which rest while it works, and its
+    own.
+    """
     own = assigned_cpus() or 0.0
     there = sum(cpus for node, cpus, _ in reports if node == this_node())
     return max(1, min(container_cpus(root), int(own + there))) if reports else usable_cpus(root)
 
 
 def free_memory(root: Path = ROOT) -> int:
-    """Bytes that this process may still take: the least of what the machine has and of what is left of the limits of its groups."""
+    """Bytes that this process may still take: the least of what the machine has and of what is left of the
+    limits of its groups.
+    """
     left = [_free_on_machine(root)]
     for version, folder in _groups("memory", root):
         limit = _memory_limit(folder, version)
@@ -53,7 +61,10 @@ def free_memory(root: Path = ROOT) -> int:
 
 
 def assigned_cpus() -> float | None:
-    """CPUs that Ray has assigned to this task or actor. None elsewhere, and for those that asked for none: nobody counted on them."""
+    """CPUs that Ray has assigned to this task or actor.
+
+    None elsewhere, and for those that asked for none: nobody counted on them.
+    """
     ray = sys.modules.get("ray")  # where nobody has loaded it, this is no worker of it
     if ray is None or not getattr(ray, "is_initialized", bool)():
         return None
@@ -66,7 +77,8 @@ def assigned_cpus() -> float | None:
 def cpus_among(assigned: dict[str, float]) -> float | None:
     """CPUs among the resources that Ray says it has assigned.
 
-    In a placement group they have the group's name and, beside it, that of the bundle: CPU_group_0_1f..., CPU_group_1f...
+    In a placement group they have the group's name and, beside it, that of the bundle: CPU_group_0_1f...,
+    CPU_group_1f...
     """
     names = [name for name in assigned if name == "CPU" or name.startswith("CPU_group_")]
     return max((float(assigned[name]) for name in names), default=0.0) or None
@@ -81,14 +93,17 @@ def this_node() -> str:
 
 
 def memory_shares(reports: Sequence[tuple[str, int, int]]) -> list[int]:
-    """Free bytes per shard: those of its node divided by the shards there. reports : `Shard.resources()` of every shard."""
+    """Free bytes per shard: those of its node divided by the shards there.
+
+    reports : `Shard.resources()` of every shard.
+    """
     shards = Counter(node for node, _, _ in reports)
     # Shards of one node look one after another; the least that one of them saw holds for all.
     least = {node: min(free for where, _, free in reports if where == node) for node in shards}
     return [least[node] // shards[node] for node, _, _ in reports]
 
 
-# -- the machine ----------------------------------------------------------------------------------------------------------
+# -- the machine -----------------------------------------------------------------------------------
 
 
 def _cpus_to_run_on() -> int:
@@ -105,18 +120,21 @@ def _free_on_machine(root: Path) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
-# -- control groups -------------------------------------------------------------------------------------------------------
+# -- control groups --------------------------------------------------------------------------------
 
 
 def _groups(controller: str, root: Path) -> Iterator[tuple[int, Path]]:
-    """(version, folder) of all groups whose limits hold for this process: its own and those above, as far as they are visible."""
+    """(version, folder) of all groups whose limits hold for this process: its own and those above, as far as
+    they are visible.
+    """
     for line in _lines(root / "proc/self/cgroup"):
         number, controllers, own = line.rstrip("\n").split(":", 2)
         version = 2 if (number, controllers) == ("0", "") else 1
         if version == 1 and controller not in controllers.split(","):
             continue
         top, mount = _mounted(controller, version, root)
-        # A container may see its own group as the root of the mount, while /proc still names it from the machine's root.
+        # A container may see its own group as the root of the mount, while /proc still names it from the
+        # machine's root.
         parts = PurePosixPath(own).parts[1:]
         above = PurePosixPath(top).parts[1:]
         inside = parts[len(above) :] if parts[: len(above)] == above else ()
@@ -131,7 +149,9 @@ def _mounted(controller: str, version: int, root: Path) -> tuple[str, Path]:
     for line in _lines(root / "proc/self/mountinfo"):
         before, _, after = line.partition(" - ")
         kind, _, options = [*after.split(), "", "", ""][:3]
-        if (version == 2 and kind == "cgroup2") or (version == 1 and kind == "cgroup" and controller in options.split(",")):
+        if (version == 2 and kind == "cgroup2") or (
+            version == 1 and kind == "cgroup" and controller in options.split(",")
+        ):
             top, place = before.split()[3:5]
             return top, root / place.lstrip("/")
     place = USUAL_MOUNT if version == 2 else f"{USUAL_MOUNT}/{controller}"
@@ -140,7 +160,10 @@ def _mounted(controller: str, version: int, root: Path) -> tuple[str, Path]:
 
 @cache
 def _smallest_quota(root: Path) -> float | None:
-    """CPUs by the quotas of all groups. Read once: they stay as they are, and small predictions ask again and again."""
+    """CPUs by the quotas of all groups.
+
+    Read once: they stay as they are, and small predictions ask again and again.
+    """
     quotas = [_quota(folder, version) for version, folder in _groups("cpu", root)]
     return min((quota for quota in quotas if quota is not None), default=None)
 
@@ -156,16 +179,27 @@ def _quota(folder: Path, version: int) -> float | None:
 
 
 def _memory_limit(folder: Path, version: int) -> int | None:
-    """Bytes that a group may use. Beyond `memory.high` it is not killed, but slowed down so much that it comes to the same."""
+    """Bytes that a group may use.
+
+    Beyond `memory.high` it is not killed, but slowed down so much that it comes to the same.
+    """
     names = ["memory.max", "memory.high"] if version == 2 else ["memory.limit_in_bytes"]
-    limits = [limit for limit in (_number(folder / name) for name in names) if limit is not None and limit < NO_LIMIT]
+    limits = [
+        limit
+        for limit in (_number(folder / name) for name in names)
+        if limit is not None and limit < NO_LIMIT
+    ]
     return min(limits, default=None)
 
 
 def _memory_in_use(folder: Path, version: int) -> int:
-    """Bytes that a group uses and cannot give back at once: pages of files that nobody has read for a while are as good as free."""
+    """Bytes that a group uses and cannot give back at once: pages of files that nobody has read for a while
+    are as good as free.
+    """
     used = _number(folder / ("memory.current" if version == 2 else "memory.usage_in_bytes")) or 0
-    name = "inactive_file" if version == 2 else "total_inactive_file"  # with the groups below, as in the other numbers
+    name = (
+        "inactive_file" if version == 2 else "total_inactive_file"
+    )  # with the groups below, as in the other numbers
     for line in _lines(folder / "memory.stat"):
         if line.startswith(f"{name} "):
             return max(used - int(line.split()[1]), 0)

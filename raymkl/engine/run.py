@@ -24,8 +24,8 @@ from .resources import usable_cpus
 from .session import Session, session_of
 from .sizing import choose, row_bytes
 
-# With engine="auto", a running Ray cluster is used from this many rows on (actors take 0.6 s to start), and Ray is started (which takes
-# some seconds) for a problem from this many rows on.
+# With engine="auto", a running Ray cluster is used from this many rows on (actors take 0.6 s to start), and
+# Ray is started (which takes some seconds) for a problem from this many rows on.
 WORTH_ACTORS = 5_000
 WORTH_A_CLUSTER = 200_000
 
@@ -34,8 +34,10 @@ WORTH_A_CLUSTER = 200_000
 class Trained:
     """Result of a training run.
 
-    results : per head one result for each stage of its path (or what a program hands back). history : of the rounds. engine : which ran.
-    failures : shards and coordinators that were lost and replaced. resumed_from : round of the checkpoint that the run began with.
+    results : per head one result for each stage of its path (or what a program hands back). history : of the
+    rounds. engine : which ran.
+    failures : shards and coordinators that were lost and replaced. resumed_from : round of the checkpoint
+    that the run began with.
     """
 
     results: Any
@@ -67,21 +69,35 @@ def train(
     """Train all heads over the rows (dict view key -> array).
 
     engine : "auto", "local", "ray", or a session; rows that were put bring theirs along.
-    report : called with new rows of the history and with messages; its `close`, if it has one, is called at the end.
-    keep_checkpoint : leave what was learned in the checkpoint directory when the run is over, for a search of several runs.
-    on_round : called once per round with its rows of the history; when it returns True the run ends, with the best points so far.
+    report : called with new rows of the history and with messages; its `close`, if it has one, is called at
+    the end.
+    keep_checkpoint : leave what was learned in the checkpoint directory when the run is over, for a search of
+    several runs.
+    on_round : called once per round with its rows of the history; when it returns True the run ends, with the
+    best points so far.
     """
     try:
         session = session_of(engine, rows)
         kind = choose_engine(engine, problem.n_rows) if session is None else session.kind
-        return _train(rows, problem, heads, kind, session, _params(params, session), Watch(report, on_round), keep_checkpoint)
+        return _train(
+            rows,
+            problem,
+            heads,
+            kind,
+            session,
+            _params(params, session),
+            Watch(report, on_round),
+            keep_checkpoint,
+        )
     finally:
         if hasattr(report, "close"):
             report.close()
 
 
 def _params(params: RayParams | None, session: Session | None) -> RayParams:
-    """What a fit goes by: where shards live is the session's, the rest is the estimator's if it says something."""
+    """What a fit goes by: where shards live is the session's, the rest is the estimator's if it says
+    something.
+    """
     if session is None or params is None:
         return params or (RayParams() if session is None else session.params)
     place = session.params
@@ -128,7 +144,9 @@ def _keep(checkpoints: Checkpoints, state: dict) -> None:
     try:
         checkpoints.write(state)
     except OSError as error:
-        warnings.warn(f"no checkpoint could be written to {checkpoints.directory!r}: {error}", UserWarning, stacklevel=2)
+        warnings.warn(
+            f"no checkpoint could be written to {checkpoints.directory!r}: {error}", UserWarning, stacklevel=2
+        )
 
 
 def _keep_state(keep: Callable[[dict], None], coordinator: Any, heads: list[Head] | Program) -> None:

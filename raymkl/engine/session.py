@@ -3,9 +3,11 @@
     with Session("ray", RayParams(num_shards=8)) as session:
         rows = session.put(X)
         MKLClassifier(kernels=bank, C=1.0, engine=session).fit(rows, y)
-        MKLClassifier(kernels=bank, C=0.1, engine=session).fit(rows, y)      # computes only columns that were never seen
+        MKLClassifier(kernels=bank, C=0.1, engine=session).fit(rows, y)      # computes only columns that were
+        never seen
 
-Rows that are put stay in the shards with the pair statistics that were computed of them, as far as the memory budget allows.
+Rows that are put stay in the shards with the pair statistics that were computed of them, as far as the memory
+budget allows.
 """
 
 from __future__ import annotations
@@ -59,7 +61,9 @@ class Session:
 
     def __init__(self, engine: str = "local", params: RayParams | None = None, row_bytes: int = 0):
         if engine not in KINDS:
-            raise ValueError(f"engine of a Session must be one of {', '.join(map(repr, KINDS))}, got {engine!r}")
+            raise ValueError(
+                f"engine of a Session must be one of {', '.join(map(repr, KINDS))}, got {engine!r}"
+            )
         if params is not None and not isinstance(params, RayParams):
             raise ValueError(f"params of a Session must be a RayParams or None, got {params!r}")
         if not isinstance(row_bytes, int | np.integer) or row_bytes < 0:
@@ -67,9 +71,12 @@ class Session:
         self.kind, self.params, self._row_bytes = engine, params or RayParams(), int(row_bytes)
         self._lock = threading.Lock()
         self._homes: weakref.WeakSet[Home] = weakref.WeakSet()
-        self._kept: dict[int, dict[int, list]] = {}  # caches of shards in this process that stand, by shard and serial number
+        self._kept: dict[
+            int, dict[int, list]
+        ] = {}  # caches of shards in this process that stand, by shard and serial number
         self._standing = StandingCaches()
-        self._actors: list = []  # the one RaySession, once it has started; a list, so that the finalizer finds it
+        # the one RaySession, once it has started; a list, so that the finalizer finds it
+        self._actors: list = []
         self._end = weakref.finalize(self, _close, self._actors)
         if engine == "ray":
             self.actors()
@@ -179,7 +186,8 @@ def _close(actors: list) -> None:
 class SessionRows:
     """Rows that were put into a session. X : the container as it came, which is read, never written.
 
-    `len`, `shape` and indexing are those of the container, for tools that split rows; parts of it are plain rows again.
+    `len`, `shape` and indexing are those of the container, for tools that split rows; parts of it are plain
+    rows again.
     """
 
     def __init__(self, session: Session, X: Any):
@@ -228,7 +236,9 @@ def _forget(home: Home) -> None:
 def check_home(home: Home) -> None:
     """Raise RuntimeError when the session that rows were put into is closed."""
     if not home.session.is_open:
-        raise RuntimeError("X was put into a Session that is closed; give the rows themselves, or put them into an open one")
+        raise RuntimeError(
+            "X was put into a Session that is closed; give the rows themselves, or put them into an open one"
+        )
 
 
 def session_of(engine: Any, rows: Any) -> Session | None:
@@ -242,12 +252,17 @@ def session_of(engine: Any, rows: Any) -> Session | None:
     if isinstance(engine, Session):
         engine.check_open()
         if home is not None and home.session is not engine:
-            raise ValueError("X was put into another session than the one that engine is; put it into this one")
+            raise ValueError(
+                "X was put into another session than the one that engine is; put it into this one"
+            )
         return engine
     if home is None:
         return None
     if engine not in ("auto", home.session.kind):
-        raise ValueError(f"X was put into {home.session!r}, and engine={engine!r} runs elsewhere; give engine=session or engine='auto'")
+        raise ValueError(
+            f"X was put into {home.session!r}, and engine={engine!r} runs elsewhere; give engine=session or "
+            "engine='auto'"
+        )
     return home.session
 
 

@@ -1,4 +1,6 @@
-"""How many shards a run has, and whether one round fits their memory: settled in the driver, before any actor starts."""
+"""How many shards a run has, and whether one round fits their memory: settled in the driver, before any actor
+starts.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,19 @@ def usual_shards(n_rows: int, most: int) -> int:
     return max(1, min(most, n_rows // ROWS_PER_SHARD))
 
 
-def choose(rows: dict, problem: Problem, heads: list[Head], asked: int | tuple[int, int] | None, most: int, budget: int | None) -> int:
-    """Number of shards: as asked, else the usual number, or as many more (up to `most`) as a small memory budget needs.
+def choose(
+    rows: dict,
+    problem: Problem,
+    heads: list[Head],
+    asked: int | tuple[int, int] | None,
+    most: int,
+    budget: int | None,
+) -> int:
+    """Number of shards: as asked, else the usual number, or as many more (up to `most`) as a small memory
+    budget needs.
 
-    asked : may be a pair (least, most): as many of these as find a place, and the fewest must fit the budget, too.
+    asked : may be a pair (least, most): as many of these as find a place, and the fewest must fit the budget,
+    too.
 
     Raises the memory plan's ValueError when not even one round fits the budget.
     """
@@ -42,14 +53,22 @@ def choose(rows: dict, problem: Problem, heads: list[Head], asked: int | tuple[i
         return count  # the rows are elsewhere; the coordinator makes its plan once the shards have read them
     rank = _rank(rows, problem)
     if asked is None:
-        count = next((n for n in range(count, most + 1) if _fits(problem, heads, n, budget, rank)), max(most, count))
+        count = next(
+            (n for n in range(count, most + 1) if _fits(problem, heads, n, budget, rank)), max(most, count)
+        )
     plan_of(problem, split_ranges(problem.n_rows, count), rank, len(heads), together(heads), budget)
     return count
 
 
 def row_bytes(rows: dict, count: int) -> int:
-    """Bytes that the rows of one of so many shards take; what is read elsewhere or are strings is not known here and counts nothing."""
-    parts = [part for array in rows.values() for part in (array, *(getattr(array, name, None) for name in ("data", "indices", "indptr")))]
+    """Bytes that the rows of one of so many shards take; what is read elsewhere or are strings is not known
+    here and counts nothing.
+    """
+    parts = [
+        part
+        for array in rows.values()
+        for part in (array, *(getattr(array, name, None) for name in ("data", "indices", "indptr")))
+    ]
     arrays = {id(part): part for part in parts if isinstance(part, np.ndarray)}
     return -(-sum(part.nbytes for part in arrays.values()) // count)
 

@@ -39,7 +39,9 @@ def check_estimator(estimator: Any) -> Any:
     return estimator
 
 
-def rows_and_targets(estimator: Any, X: Any, y: Any, groups: Any = None) -> tuple[Any, np.ndarray, np.ndarray | None]:
+def rows_and_targets(
+    estimator: Any, X: Any, y: Any, groups: Any = None
+) -> tuple[Any, np.ndarray, np.ndarray | None]:
     """X in memory, y and groups as arrays, one for every row."""
     X, y = loaded(X, y, final_step(estimator))
     if y is None:
@@ -69,7 +71,9 @@ def scorers_of(scoring: Any, estimator: Any) -> dict[str, Any]:
     elif isinstance(scoring, list | tuple | set):
         named = {name: name for name in scoring}
     else:
-        raise ValueError(f"scoring must be None, a name, a callable, or a list or dict of them, got {scoring!r}")
+        raise ValueError(
+            f"scoring must be None, a name, a callable, or a list or dict of them, got {scoring!r}"
+        )
     if not named:
         raise ValueError("scoring is empty; name at least one score")
     return {str(name): scorer_of(one, estimator) for name, one in named.items()}
@@ -90,7 +94,9 @@ def final_step(estimator: Any) -> Any:
 
 
 def prefix_of(estimator: Any) -> str:
-    """What the parameters of the last step of a pipeline begin with in its own; nothing for other estimators."""
+    """What the parameters of the last step of a pipeline begin with in its own; nothing for other
+    estimators.
+    """
     prefix = ""
     while isinstance(estimator, Pipeline):
         prefix += f"{estimator.steps[-1][0]}__"
@@ -125,16 +131,24 @@ def bank_of(estimator: Any, X: Any) -> list[Kernel]:
     """The kernels of an estimator of ours, or of a pipeline that ends in one, as a list."""
     last = final_step(estimator)
     if not isinstance(last, BaseMKL):
-        raise ValueError(f"the estimator must be one of ours, or a pipeline that ends in one, got {type(last).__name__}: it has no kernels")
+        raise ValueError(
+            f"the estimator must be one of ours, or a pipeline that ends in one, got {type(last).__name__}: "
+            "it has no kernels"
+        )
     if last.kernels is None:
-        raise ValueError("kernels=None makes kernels from the training rows; give the estimator a list of kernels to tell them apart")
+        raise ValueError(
+            "kernels=None makes kernels from the training rows; give the estimator a list of kernels to tell "
+            "them apart"
+        )
     if isinstance(last.kernels, str):
         return last._read(X, reset=True)[2]
     return [last.kernels] if isinstance(last.kernels, Kernel) else list(last.kernels)
 
 
 def views_read(kernel: Kernel, X: Any) -> list[str]:
-    """Names of the views of X that a kernel reads, each once; none of a kernel that reads no view of X (that of absence)."""
+    """Names of the views of X that a kernel reads, each once; none of a kernel that reads no view of X (that
+    of absence).
+    """
     X = X.X if isinstance(X, SessionRows) else X
     keys = [view_of(key) for key in kernel.views]
     if is_views(X) or is_dict(X):

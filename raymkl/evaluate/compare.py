@@ -66,21 +66,31 @@ def compare(
     >>> X, y = load_wine(return_X_y=True)
     >>> bank = [kernels.RBF(0.1, view=slice(0, 6)), kernels.RBF(0.1, view=slice(6, 13))]
     >>> mkl = MKLClassifier(kernels=bank, engine="local")
-    >>> study = evaluate.compare({"mkl": mkl, "single": "best_single"}, scale(X), y, outer=3, inner=3, baseline="single")
+    >>> study = evaluate.compare({"mkl": mkl, "single": "best_single"}, scale(X), y, outer=3, inner=3,
+    ...     baseline="single")
     >>> study.table()["mean"].gt(0.9).tolist()
     [True, True]
     """
-    first = next((model for model in models.values() if not isinstance(model, str)), None) if isinstance(models, dict) else None
+    first = (
+        next((model for model in models.values() if not isinstance(model, str)), None)
+        if isinstance(models, dict)
+        else None
+    )
     scorers = scorers_of(scoring, first) if first is not None else {}
     if isinstance(models, dict) and models and baseline is not None and baseline not in models:
-        raise ValueError(f"baseline must be the name of one of the models, {', '.join(map(repr, models))}, or None; got {baseline!r}")
+        raise ValueError(
+            f"baseline must be the name of one of the models, {', '.join(map(repr, models))}, or None; got "
+            f"{baseline!r}"
+        )
     if first is not None:
         X, y, groups = rows_and_targets(first, X, y, groups)
     contenders = contenders_of(models, X, param_grid, scorers)
     classifier = is_classifier(first)
     outer_splits = splits_of(outer, X, y, groups, classifier)
     chooses = any(len(contender.candidates) > 1 for contender in contenders)
-    inner_of = inner_splits(inner, X, y, groups, outer_splits, classifier) if chooses else [[] for _ in outer_splits]
+    inner_of = (
+        inner_splits(inner, X, y, groups, outer_splits, classifier) if chooses else [[] for _ in outer_splits]
+    )
     plan = Plan(X, y, outer_splits, inner_of, scorers)
     records = records_of(plan, contenders)
     facts = {
@@ -119,8 +129,16 @@ class Comparison(Result):
     ['average', 'mkl']
     """
 
-    def __init__(self, scores: pd.DataFrame, models: list[str], metrics: list[str], baseline: str | None, facts: dict):
-        self.scores, self.models, self.metrics, self.baseline, self.facts = scores, models, metrics, baseline, facts
+    def __init__(
+        self, scores: pd.DataFrame, models: list[str], metrics: list[str], baseline: str | None, facts: dict
+    ):
+        self.scores, self.models, self.metrics, self.baseline, self.facts = (
+            scores,
+            models,
+            metrics,
+            baseline,
+            facts,
+        )
 
     def _metric(self, metric: str | None) -> str:
         if metric is not None and metric not in self.metrics:
@@ -149,7 +167,8 @@ class Comparison(Result):
         Parameters
         ----------
         baseline : str or None
-            Name of a model; None for the one that the study was given. Without any, the last three columns are NaN.
+            Name of a model; None for the one that the study was given. Without any, the last three columns
+            are NaN.
         metric : str or None
             None for the first one.
 
@@ -168,7 +187,12 @@ class Comparison(Result):
         ratio = float((sizes["n_test"] / sizes["n_train"]).mean())
         rows = []
         for model, own in scores.items():
-            row = {"mean": own.mean(), "std": own.std(ddof=1) if len(own) > 1 else np.nan, "difference": np.nan, "p_value": np.nan}
+            row = {
+                "mean": own.mean(),
+                "std": own.std(ddof=1) if len(own) > 1 else np.nan,
+                "difference": np.nan,
+                "p_value": np.nan,
+            }
             if baseline is not None and model != baseline:
                 row["difference"] = (own - scores[baseline]).mean()
                 row["p_value"] = corrected_t_test(own - scores[baseline], ratio)

@@ -57,7 +57,9 @@ class Contender:
 def contenders_of(models: Any, X: Any, param_grid: Any, scorers: Mapping[str, Any]) -> list[Contender]:
     """All models with their settings, checked."""
     if not isinstance(models, Mapping) or not models:
-        raise ValueError(f"models must be a dict from names to estimators or words, at least one of them, got {models!r}")
+        raise ValueError(
+            f"models must be a dict from names to estimators or words, at least one of them, got {models!r}"
+        )
     for name, model in models.items():
         if not isinstance(name, str) or not name:
             raise ValueError(f"models must have names, got {name!r}")
@@ -73,11 +75,16 @@ def contenders_of(models: Any, X: Any, param_grid: Any, scorers: Mapping[str, An
                 raise ValueError(f"models[{name!r}] is {model!r}; a model is an estimator, {WORDS}")
             if base is None:
                 raise ValueError(
-                    f"models[{name!r}] is {model!r}, which is made from an estimator of ours, but models has no such estimator"
+                    f"models[{name!r}] is {model!r}, which is made from an estimator of ours, but models has "
+                    "no such estimator"
                 )
         estimator = base if isinstance(model, str) else model
         by_heads = scores_by_heads(estimator, scorers)
-        candidates = _of_word(model, base, by_heads, X, grids) if isinstance(model, str) else _of_grids(estimator, grids)
+        candidates = (
+            _of_word(model, base, by_heads, X, grids)
+            if isinstance(model, str)
+            else _of_grids(estimator, grids)
+        )
         for candidate in candidates:
             _check(estimator, candidate)
         by_heads = by_heads and all(learns_by_heads(estimator, candidate.setting) for candidate in candidates)
@@ -98,7 +105,10 @@ def _check_names(grids: list[dict], models: Mapping) -> None:
     known = set().union(*(model.get_params() for model in models.values() if not isinstance(model, str)))
     for name in (name for grid in grids for name in grid):
         if name not in known:
-            raise ValueError(f"param_grid names {name!r}, which none of the models has; they have {', '.join(sorted(known))}")
+            raise ValueError(
+                f"param_grid names {name!r}, which none of the models has; they have "
+                f"{', '.join(sorted(known))}"
+            )
 
 
 def _of_grids(estimator: Any, grids: list[dict], without: tuple[str, ...] = ()) -> list[Candidate]:
@@ -107,7 +117,9 @@ def _of_grids(estimator: Any, grids: list[dict], without: tuple[str, ...] = ()) 
     """
     known, seen, found = estimator.get_params(), set(), []
     for grid in grids:
-        for setting in ParameterGrid({name: values for name, values in grid.items() if name in known and name not in without}):
+        for setting in ParameterGrid(
+            {name: values for name, values in grid.items() if name in known and name not in without}
+        ):
             key = tuple((name, key_of(value)) for name, value in sorted(setting.items()))
             if key not in seen:
                 seen.add(key)
@@ -122,24 +134,42 @@ def _of_word(word: str, base: Any, by_heads: bool, X: Any, grids: list[dict]) ->
         fixed = {f"{prefix}p": 2.0, f"{prefix}norm": None}
         fixed = {name: value for name, value in fixed.items() if name in base.get_params()}
         if f"{prefix}p" not in fixed:
-            raise ValueError(f'"average" is the block norm p = 2, which {type(final_step(base)).__name__} does not have')
-        return [Candidate({**c.setting, **fixed}, None, c.shown) for c in _of_grids(base, grids, tuple(fixed))]
+            raise ValueError(
+                f'"average" is the block norm p = 2, which {type(final_step(base)).__name__} does not have'
+            )
+        return [
+            Candidate({**c.setting, **fixed}, None, c.shown) for c in _of_grids(base, grids, tuple(fixed))
+        ]
     bank = bank_of(base, X)
     if word == "best_single":
         rest = _of_grids(base, grids, (f"{prefix}p", f"{prefix}norm", f"{prefix}kernels"))
         # In the order of scikit-learn's grids, whose first of equal settings is the one that is chosen.
         before = [c for c in rest if all(name < f"{prefix}kernels" for name in c.setting)] == rest
-        pairs = [(c, m) for c in rest for m in range(len(bank))] if before else [(c, m) for m in range(len(bank)) for c in rest]
-        return [_restricted(c, [m], bank, prefix, by_heads, {f"{prefix}kernels": [bank[m]]}) for c, m in pairs]
+        pairs = (
+            [(c, m) for c in rest for m in range(len(bank))]
+            if before
+            else [(c, m) for m in range(len(bank)) for c in rest]
+        )
+        return [
+            _restricted(c, [m], bank, prefix, by_heads, {f"{prefix}kernels": [bank[m]]}) for c, m in pairs
+        ]
     view = word.removeprefix("view:")
     members = [m for m, kernel in enumerate(bank) if views_read(kernel, X) == [view]]
     if not members:
         names = sorted({name for kernel in bank for name in views_read(kernel, X)})
-        raise ValueError(f"{word!r} asks for kernels that read view {view!r} alone, of which there are none; the kernels read {names}")
-    return [_restricted(c, members, bank, prefix, by_heads, {}) for c in _of_grids(base, grids, (f"{prefix}kernels",))]
+        raise ValueError(
+            f"{word!r} asks for kernels that read view {view!r} alone, of which there are none; the kernels "
+            f"read {names}"
+        )
+    return [
+        _restricted(c, members, bank, prefix, by_heads, {})
+        for c in _of_grids(base, grids, (f"{prefix}kernels",))
+    ]
 
 
-def _restricted(candidate: Candidate, members: list[int], bank: list, prefix: str, by_heads: bool, shown: dict) -> Candidate:
+def _restricted(
+    candidate: Candidate, members: list[int], bank: list, prefix: str, by_heads: bool, shown: dict
+) -> Candidate:
     """A candidate over some kernels alone: by heads that leave the others out, else with a smaller bank."""
     shown = {**candidate.shown, **shown}
     if by_heads:

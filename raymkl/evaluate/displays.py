@@ -56,7 +56,12 @@ class ComparisonDisplay(Display):
             # Splits side by side, so that equal scores do not hide each other.
             across = place + np.linspace(-0.18, 0.18, len(scores)) if len(scores) > 1 else np.array([place])
             ax.scatter(scores, across, s=16, alpha=0.6, color=PALETTE[place % len(PALETTE)])
-            ax.plot([scores.mean()] * 2, [place - 0.3, place + 0.3], color=PALETTE[place % len(PALETTE)], linewidth=2)
+            ax.plot(
+                [scores.mean()] * 2,
+                [place - 0.3, place + 0.3],
+                color=PALETTE[place % len(PALETTE)],
+                linewidth=2,
+            )
         ax.set_yticks(range(len(self.scores)), [shorten(name) for name in self.scores])
         ax.invert_yaxis()
         ax.set_xlabel(self.metric)
@@ -108,8 +113,12 @@ class PermutationDisplay(Display):
             What was drawn, with `ax_` and `figure_`.
         """
         ax = self._axes(ax, 6.0, 3.5)
-        ax.hist(self.null, bins=min(max(len(self.null) // 5, 5), 40), color=PALETTE[4], label="permuted targets")
-        ax.axvline(self.score, color=PALETTE[1], linewidth=2, label=f"targets as they are, p = {self.p_value:.3g}")
+        ax.hist(
+            self.null, bins=min(max(len(self.null) // 5, 5), 40), color=PALETTE[4], label="permuted targets"
+        )
+        ax.axvline(
+            self.score, color=PALETTE[1], linewidth=2, label=f"targets as they are, p = {self.p_value:.3g}"
+        )
         ax.set_xlabel("score")
         ax.set_ylabel("permutations")
         ax.legend(fontsize=8)
@@ -143,7 +152,14 @@ class StabilityDisplay(Display):
     ['wide', 'narrow']
     """
 
-    def __init__(self, names: Sequence[str], weight: np.ndarray, low: np.ndarray, high: np.ndarray, rows: Sequence[str] = ("",)):
+    def __init__(
+        self,
+        names: Sequence[str],
+        weight: np.ndarray,
+        low: np.ndarray,
+        high: np.ndarray,
+        rows: Sequence[str] = ("",),
+    ):
         self.names = names
         self.weight = weight
         self.low = low
@@ -224,7 +240,9 @@ class DropDisplay(Display):
         ax = self._axes(ax, 7.0, 1.4 + 0.4 * len(self.names))
         means, spread = self.differences.mean(axis=1), self.differences.std(axis=1)
         ax.barh(range(len(self.names)), means, xerr=spread, color=PALETTE[0], ecolor=PALETTE[6])
-        labels = [f"{shorten(name)}  (p = {p:.2g})" for name, p in zip(self.names, self.p_values, strict=True)]
+        labels = [
+            f"{shorten(name)}  (p = {p:.2g})" for name, p in zip(self.names, self.p_values, strict=True)
+        ]
         ax.set_yticks(range(len(self.names)), labels)
         ax.axvline(0.0, color=PALETTE[7], linewidth=0.8)
         ax.invert_yaxis()

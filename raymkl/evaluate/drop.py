@@ -10,7 +10,16 @@ from sklearn.base import is_classifier
 
 from ..models.base import BaseMKL
 from ..search.folds import splits_of
-from .checks import bank_of, check_estimator, final_step, one_scorer, prefix_of, rows_and_targets, scores_by_heads, views_read
+from .checks import (
+    bank_of,
+    check_estimator,
+    final_step,
+    one_scorer,
+    prefix_of,
+    rows_and_targets,
+    scores_by_heads,
+    views_read,
+)
 from .contenders import Candidate, Contender
 from .displays import DropDisplay
 from .nested import Plan, records_of
@@ -21,7 +30,9 @@ from .significance import corrected_t_test
 WHOLE = ""
 
 
-def drop_views(estimator: Any, X: Any, y: Any, *, cv: Any = 5, scoring: Any = None, groups: Any = None) -> Drop:
+def drop_views(
+    estimator: Any, X: Any, y: Any, *, cv: Any = 5, scoring: Any = None, groups: Any = None
+) -> Drop:
     """Scores without one view after the other: without every kernel that reads it.
 
     A model without some kernels is a head that leaves them out, equal to the model of a smaller bank. Rows
@@ -47,7 +58,8 @@ def drop_views(estimator: Any, X: Any, y: Any, *, cv: Any = 5, scoring: Any = No
     >>> from raymkl import MKLClassifier, evaluate, kernels
     >>> X, y = load_wine(return_X_y=True)
     >>> X = {"first": scale(X)[:, :6], "second": scale(X)[:, 6:]}
-    >>> clf = MKLClassifier(kernels=[kernels.RBF(0.1, view="first"), kernels.RBF(0.1, view="second")], engine="local")
+    >>> clf = MKLClassifier(kernels=[kernels.RBF(0.1, view="first"), kernels.RBF(0.1, view="second")],
+    ...     engine="local")
     >>> evaluate.drop_views(clf, X, y, cv=3).table()["without"].tolist()
     ['', 'first', 'second']
     """
@@ -56,7 +68,10 @@ def drop_views(estimator: Any, X: Any, y: Any, *, cv: Any = 5, scoring: Any = No
         read = [views_read(kernel, X) for kernel in bank]
         names = list(dict.fromkeys(name for views in read for name in views))
         if len(names) < 2:
-            raise ValueError(f"the kernels read one view alone, {', '.join(map(repr, names))}; without it there is no model to score")
+            raise ValueError(
+                f"the kernels read one view alone, {', '.join(map(repr, names))}; without it there is no "
+                "model to score"
+            )
         found = {name: [m for m, views in enumerate(read) if name in views] for name in names}
         for name, members in found.items():
             if len(members) == len(bank):
@@ -66,7 +81,9 @@ def drop_views(estimator: Any, X: Any, y: Any, *, cv: Any = 5, scoring: Any = No
     return _dropped(estimator, X, y, cv, scoring, groups, parts)
 
 
-def drop_kernels(estimator: Any, X: Any, y: Any, *, cv: Any = 5, scoring: Any = None, groups: Any = None) -> Drop:
+def drop_kernels(
+    estimator: Any, X: Any, y: Any, *, cv: Any = 5, scoring: Any = None, groups: Any = None
+) -> Drop:
     """Scores without one kernel after the other.
 
     Parameters
@@ -91,7 +108,9 @@ def drop_kernels(estimator: Any, X: Any, y: Any, *, cv: Any = 5, scoring: Any = 
 
     def parts(bank: list, X: Any) -> dict[str, list[int]]:
         if len(bank) < 2:
-            raise ValueError(f"the estimator has one kernel, {bank[0]!r}; without it there is no model to score")
+            raise ValueError(
+                f"the estimator has one kernel, {bank[0]!r}; without it there is no model to score"
+            )
         return {name: [m] for m, name in enumerate(unique_names(list(map(repr, bank))))}
 
     return _dropped(estimator, X, y, cv, scoring, groups, parts)
@@ -112,7 +131,9 @@ def _dropped(estimator: Any, X: Any, y: Any, cv: Any, scoring: Any, groups: Any,
     for name, members in left_out.items():
         stays = ~np.isin(np.arange(len(bank)), members)
         smaller = {f"{prefix}kernels": [kernel for kernel, keep in zip(bank, stays, strict=True) if keep]}
-        contenders.append(Contender(name, estimator, [Candidate({}, stays) if by_heads else Candidate(smaller)], by_heads))
+        contenders.append(
+            Contender(name, estimator, [Candidate({}, stays) if by_heads else Candidate(smaller)], by_heads)
+        )
     plan = Plan(X, y, splits, [[] for _ in splits], {"score": scorer})
     scores = pd.DataFrame.from_records(records_of(plan, contenders)).rename(columns={"model": "without"})
     facts = {"rows": len(y), "cv": f"{cv!r}, {len(splits)} splits", "worst relative duality gap": plan.gap}
@@ -193,4 +214,6 @@ class Drop(Result):
             What was drawn, with `ax_` and `figure_`.
         """
         names, scores, _ = self._by_name()
-        return DropDisplay(names[1:], scores[0] - scores[1:], self.table()["p_value"].to_numpy()[1:]).plot(ax=ax)
+        return DropDisplay(names[1:], scores[0] - scores[1:], self.table()["p_value"].to_numpy()[1:]).plot(
+            ax=ax
+        )

@@ -60,10 +60,14 @@ def number(value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise ValueError(f"scoring must return a number, got {value!r}; several scores come as a dict of scorers") from None
+        raise ValueError(
+            f"scoring must return a number, got {value!r}; several scores come as a dict of scorers"
+        ) from None
 
 
-def inner_splits(cv: Any, X: Any, y: np.ndarray, groups: np.ndarray | None, outer: Splits, classifier: bool) -> list[Splits]:
+def inner_splits(
+    cv: Any, X: Any, y: np.ndarray, groups: np.ndarray | None, outer: Splits, classifier: bool
+) -> list[Splits]:
     """Folds of the training rows of every outer split, as numbers of rows of X."""
     found = []
     for train, _ in outer:
@@ -85,7 +89,9 @@ def records_of(plan: Plan, contenders: list[Contender]) -> list[dict]:
     return [record for contender in contenders for record in found[contender.name]]
 
 
-def _record(plan: Plan, contender: Contender, split: int, metric: str, score: float, candidate: Candidate) -> dict:
+def _record(
+    plan: Plan, contender: Contender, split: int, metric: str, score: float, candidate: Candidate
+) -> dict:
     train, test = plan.outer[split]
     return {
         "model": contender.name,
@@ -140,7 +146,9 @@ class _Together:
                     blocks.shared.with_setting(self._setting(blocks, c, k))
             chosen = self._choose()
             found = self._outer(chosen)
-        for estimator in {id(contender.estimator): contender.estimator for contender in self.contenders}.values():
+        for estimator in {
+            id(contender.estimator): contender.estimator for contender in self.contenders
+        }.values():
             checkpoints.remove(estimator, self.parts)
         return found
 
@@ -171,13 +179,26 @@ class _Together:
                 entries = candidates[k].entries
                 parts.setdefault(None if entries is None else entries.tobytes(), []).append(k)
             for members in parts.values():
-                found += [(c, path) for path in paths_of(settings, members, template.C, getattr(template, "beta", 0.0))]
+                found += [
+                    (c, path)
+                    for path in paths_of(settings, members, template.C, getattr(template, "beta", 0.0))
+                ]
         return found
 
-    def _case(self, blocks: _Blocks, c: int, path: list[int], train: np.ndarray, test: np.ndarray, mark: Any) -> Case:
+    def _case(
+        self, blocks: _Blocks, c: int, path: list[int], train: np.ndarray, test: np.ndarray, mark: Any
+    ) -> Case:
         candidates = self.contenders[c].candidates
         bounds = tuple(float(candidates[k].setting.get("C", blocks.template.C)) for k in path)
-        return Case(self.plan.y, train, test, bounds, self._setting(blocks, c, path[0]), candidates[path[0]].entries, mark)
+        return Case(
+            self.plan.y,
+            train,
+            test,
+            bounds,
+            self._setting(blocks, c, path[0]),
+            candidates[path[0]].entries,
+            mark,
+        )
 
     def _choose(self) -> dict[tuple[int, int, str], int]:
         """The candidate of every contender, outer split and metric."""
@@ -209,20 +230,28 @@ class _Together:
 
     def _outer(self, chosen: dict[tuple[int, int, str], int]) -> dict[str, list[dict]]:
         plan, found = self.plan, {}
-        wanted: dict[tuple[int, int, int], list[str]] = {}  # contender, candidate and split, and the metrics that ask for it
+        wanted: dict[
+            tuple[int, int, int], list[str]
+        ] = {}  # contender, candidate and split, and the metrics that ask for it
         for (c, split, metric), k in chosen.items():
             wanted.setdefault((c, k, split), []).append(metric)
         for blocks in self.blocks:
             members = set(blocks.members)
-            mine = sorted(((c, k, split) for c, k, split in wanted if (c, k) in members), key=lambda one: one[2])
+            mine = sorted(
+                ((c, k, split) for c, k, split in wanted if (c, k) in members), key=lambda one: one[2]
+            )
             cases = [self._case(blocks, c, [k], *plan.outer[split], (c, k, split)) for c, k, split in mine]
             for one in self._solved(blocks, cases, "compare-outer"):
                 c, k, split = one.case.mark
                 scores, contender = plan.score(one.scored_as(), one.case.watch), self.contenders[c]
                 for metric in wanted[c, k, split]:
-                    found[c, metric, split] = _record(plan, contender, split, metric, scores[metric], contender.candidates[k])
+                    found[c, metric, split] = _record(
+                        plan, contender, split, metric, scores[metric], contender.candidates[k]
+                    )
         return {
-            contender.name: [found[c, metric, split] for metric in plan.scorers for split in range(len(plan.outer))]
+            contender.name: [
+                found[c, metric, split] for metric in plan.scorers for split in range(len(plan.outer))
+            ]
             for c, contender in enumerate(self.contenders)
         }
 
@@ -238,7 +267,9 @@ def _one_by_one(plan: Plan, contender: Contender) -> list[dict]:
             for metric, scorer in plan.scorers.items():
                 if chosen[metric] == k:
                     score = number(folds.score(scorer, model, split))
-                    found[metric, split] = _record(plan, contender, split, metric, score, contender.candidates[k])
+                    found[metric, split] = _record(
+                        plan, contender, split, metric, score, contender.candidates[k]
+                    )
     return [found[metric, split] for metric in plan.scorers for split in range(len(plan.outer))]
 
 
@@ -250,7 +281,11 @@ def _chosen_one_by_one(plan: Plan, contender: Contender, folds: FoldByFold, spli
     place = np.full(len(plan.y), -1)
     place[train] = np.arange(len(train))
     inner = [(place[a], place[b]) for a, b in plan.inner[split]]
-    grid = [{name: [value] for name, value in candidate.setting.items()} for candidate in contender.candidates]
-    search = MKLSearchCV(contender.estimator, grid, cv=inner, scoring=dict(plan.scorers), refit=False, error_score="raise")
+    grid = [
+        {name: [value] for name, value in candidate.setting.items()} for candidate in contender.candidates
+    ]
+    search = MKLSearchCV(
+        contender.estimator, grid, cv=inner, scoring=dict(plan.scorers), refit=False, error_score="raise"
+    )
     results = search.fit(*folds.rows(split, "train")).cv_results_
     return {metric: int(results[f"rank_test_{metric}"].argmin()) for metric in plan.scorers}

@@ -88,7 +88,16 @@ class _Draws:
     scikit-learn draws them.
     """
 
-    def __init__(self, estimator: Any, X: Any, y: np.ndarray, groups: np.ndarray | None, cv: Any, n: int, random_state: Any):
+    def __init__(
+        self,
+        estimator: Any,
+        X: Any,
+        y: np.ndarray,
+        groups: np.ndarray | None,
+        cv: Any,
+        n: int,
+        random_state: Any,
+    ):
         self.X, self.y, self.groups, self.n = X, y, groups, n
         self.cv = list(cv) if not hasattr(cv, "split") and hasattr(cv, "__iter__") else cv
         self.classifier, self.random = is_classifier(estimator), check_random_state(random_state)
@@ -181,7 +190,13 @@ class Permutation(Result):
     def table(self) -> pd.DataFrame:
         """One row: score, mean and std of the null scores, p_value, permutations."""
         std = self.null.std(ddof=1) if len(self.null) > 1 else np.nan
-        row = {"score": self.score, "null_mean": self.null.mean(), "null_std": std, "p_value": self.p_value, "permutations": len(self.null)}
+        row = {
+            "score": self.score,
+            "null_mean": self.null.mean(),
+            "null_std": std,
+            "p_value": self.p_value,
+            "permutations": len(self.null),
+        }
         return pd.DataFrame([row])
 
     def plot(self, ax: Any = None) -> PermutationDisplay:

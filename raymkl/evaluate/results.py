@@ -46,7 +46,10 @@ class Result:
 
         `pandas.read_csv(path, comment="#")` reads the table back.
         """
-        lines = [f"# {type(self).__name__} of raymkl.evaluate", *(f"# {name}: {_plain(value)}" for name, value in self.facts.items())]
+        lines = [
+            f"# {type(self).__name__} of raymkl.evaluate",
+            *(f"# {name}: {_plain(value)}" for name, value in self.facts.items()),
+        ]
         lines.append("# versions: " + ", ".join(f"{name} {_version(name)}" for name in NAMED))
         with open(path, "w", encoding="utf-8", newline="") as file:
             file.write("\n".join(lines) + "\n")
@@ -61,7 +64,9 @@ class Result:
         return latex(self.table(), [""] * len(self.table()))
 
 
-def latex(table: pd.DataFrame, marks: Sequence[str], bold: int | None = None, column: str | None = None) -> str:
+def latex(
+    table: pd.DataFrame, marks: Sequence[str], bold: int | None = None, column: str | None = None
+) -> str:
     """A `tabular`. marks : of every row, set behind its number in `column`. bold : the row whose number there
     is set in bold.
     """

@@ -54,7 +54,8 @@ def corrected_t_test(differences: Sequence[float] | np.ndarray, ratio: float) ->
 def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
     """Holm's correction of the p-values of several tests.
 
-    They are made larger so that comparing each with 0.05 goes wrong with a chance of 0.05 for all of them together.
+    They are made larger so that comparing each with 0.05 goes wrong with a chance of 0.05 for all of them
+    together.
 
     Parameters
     ----------

@@ -73,7 +73,8 @@ def stability(
     coverage, threshold = between("coverage", coverage, 0.0, 1.0), between("threshold", threshold, 0.0, 1.0)
     if not isinstance(final_step(estimator), BaseMKL):
         raise ValueError(
-            f"estimator must be one of ours, or a pipeline that ends in one, got {type(estimator).__name__}: it has no weights"
+            f"estimator must be one of ours, or a pipeline that ends in one, got {type(estimator).__name__}: "
+            "it has no weights"
         )
     X, y, _ = rows_and_targets(estimator, X, y)
     masks = half_samples(y, halves, is_classifier(estimator), check_random_state(random_state))
@@ -89,7 +90,17 @@ def stability(
     }
     classes = _names_of_sets(final_step(estimator), y, weights.shape[1:])
     views = [", ".join(views_read(kernel, X)) for kernel in kernels]
-    return Stability(masks, weights[1:], weights[0], unique_names(list(map(repr, kernels))), views, classes, coverage, threshold, facts)
+    return Stability(
+        masks,
+        weights[1:],
+        weights[0],
+        unique_names(list(map(repr, kernels))),
+        views,
+        classes,
+        coverage,
+        threshold,
+        facts,
+    )
 
 
 def half_samples(y: np.ndarray, halves: int, stratified: bool, random: np.random.RandomState) -> np.ndarray:
@@ -98,7 +109,10 @@ def half_samples(y: np.ndarray, halves: int, stratified: bool, random: np.random
     counts = np.bincount(labels)
     if stratified and counts.min() < 2:
         label = np.unique(y).tolist()[int(np.argmin(counts))]
-        raise ValueError(f"class {label!r} has 1 row, but both halves of a pair need one of every class; leave the class out")
+        raise ValueError(
+            f"class {label!r} has 1 row, but both halves of a pair need one of every class; leave the class "
+            "out"
+        )
     if len(y) < 4:
         raise ValueError(f"X has {len(y)} rows; halves of at least two rows are needed")
     masks = np.zeros((halves, len(y)), bool)
@@ -116,12 +130,17 @@ def _by_heads(estimator: Any, X: Any, y: np.ndarray, masks: np.ndarray) -> tuple
     classes = len(np.unique(y)) if is_classifier(estimator) else 1
     with standing(estimator, X) as (standing_estimator, rows):
         shared = SharedRows(standing_estimator, rows)
-        cases = (Case(y, np.flatnonzero(mask), None, (float(estimator.C),)) for mask in [np.ones(len(y), bool), *masks])
+        cases = (
+            Case(y, np.flatnonzero(mask), None, (float(estimator.C),))
+            for mask in [np.ones(len(y), bool), *masks]
+        )
         run = RUN, shared, 1 + len(masks), classes if classes > 2 else 1
         for one in solved(shared, cases, *run[2:], RUN):
             (results,) = one.stages
             # Classes that share their weights, or are one problem, have one set of them.
-            together = len(results) == 1 or all(np.array_equal(result.theta, results[0].theta) for result in results[1:])
+            together = len(results) == 1 or all(
+                np.array_equal(result.theta, results[0].theta) for result in results[1:]
+            )
             thetas = np.stack([results[0].theta] if together else [result.theta for result in results])
             weights.append(_by_cluster(estimator, thetas, len(shared.kernels)))
             gap = np.fmax(gap, one.gap)
@@ -131,14 +150,18 @@ def _by_heads(estimator: Any, X: Any, y: np.ndarray, masks: np.ndarray) -> tuple
 
 
 def _by_cluster(estimator: Any, thetas: np.ndarray, n_kernels: int) -> np.ndarray:
-    """Weights in the shape of `kernel_weights_`: (M,) of one head, (K, M) of several, by cluster for missing="pattern"."""
+    """Weights in the shape of `kernel_weights_`: (M,) of one head, (K, M) of several, by cluster for
+    missing="pattern".
+    """
     if getattr(estimator, "missing", None) == "pattern":
         thetas = thetas.reshape(len(thetas), -1, n_kernels)
     return thetas[0] if len(thetas) == 1 else thetas
 
 
 def _names_of_sets(estimator: Any, y: np.ndarray, shape: tuple[int, ...]) -> list[str] | None:
-    """Names of the sets of weights of a model, `kernel_weights_` being of this shape; None for a single set."""
+    """Names of the sets of weights of a model, `kernel_weights_` being of this shape; None for a single
+    set.
+    """
     if len(shape) == 1:
         return None
     classes = [str(label) for label in np.unique(y)] if is_classifier(estimator) else []
@@ -147,19 +170,27 @@ def _names_of_sets(estimator: Any, y: np.ndarray, shape: tuple[int, ...]) -> lis
     clusters = ["common", *(f"pattern {r}" for r in range(shape[-2] - 1))]
     if getattr(estimator, "missing", None) != "pattern":
         clusters = [f"cluster {j}" for j in range(shape[-2])]
-    return clusters if len(shape) == 2 else [f"{label}, {cluster}" for label in classes for cluster in clusters]
+    return (
+        clusters if len(shape) == 2 else [f"{label}, {cluster}" for label in classes for cluster in clusters]
+    )
 
 
 def _one_by_one(estimator: Any, X: Any, y: np.ndarray, masks: np.ndarray) -> tuple[np.ndarray, float, list]:
     """The same with a fit per half."""
     every = np.arange(len(y))
-    folds = FoldByFold(estimator, X, y, [(every, every), *((np.flatnonzero(mask), np.flatnonzero(~mask)) for mask in masks)])
+    folds = FoldByFold(
+        estimator, X, y, [(every, every), *((np.flatnonzero(mask), np.flatnonzero(~mask)) for mask in masks)]
+    )
     models = [final_step(folds.fit(clone(estimator), fold)) for fold in range(1 + len(masks))]
     if not all(hasattr(model, "kernel_weights_") for model in models):
-        raise ValueError(f"{type(models[0]).__name__} has no kernel_weights_, whose stability could be looked at")
+        raise ValueError(
+            f"{type(models[0]).__name__} has no kernel_weights_, whose stability could be looked at"
+        )
     shapes = {np.shape(model.kernel_weights_) for model in models}
     if len(shapes) > 1:
-        raise ValueError(f"the weights of half-samples have different shapes, {sorted(shapes)}, and cannot be compared")
+        raise ValueError(
+            f"the weights of half-samples have different shapes, {sorted(shapes)}, and cannot be compared"
+        )
     gap = max(float(np.max(getattr(model, "duality_gap_", np.nan))) for model in models)
     kernels = models[0].kernels_ if hasattr(models[0], "kernels_") else bank_of(estimator, X)
     return np.stack([model.kernel_weights_ for model in models]), gap, list(kernels)
@@ -212,7 +243,13 @@ class Stability(Result):
         low, high = self._intervals()
         n_kernels = len(self.kernels)
         selected = (self.weights > self.threshold * self.weights.max(axis=-1, keepdims=True)).mean(axis=0)
-        columns = {"weight": self.weight, "mean": self.weights.mean(axis=0), "low": low, "high": high, "selected": selected}
+        columns = {
+            "weight": self.weight,
+            "mean": self.weights.mean(axis=0),
+            "low": low,
+            "high": high,
+            "selected": selected,
+        }
         parts = []
         for k, label in enumerate(self.classes or [None]):
             part = pd.DataFrame({"kernel": self.kernels, "view": self.views})

@@ -1,1 +1,3 @@
-"""Looking at models and sets of kernels; `raymkl.diagnostics`, `raymkl.plot` and `raymkl.report` are the way in."""
+"""Looking at models and sets of kernels; `raymkl.diagnostics`, `raymkl.plot` and `raymkl.report` are the way
+in.
+"""

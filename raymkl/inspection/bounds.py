@@ -1,4 +1,6 @@
-"""What generalisation bounds say about a set of kernels and about the norm p: the global and the local form."""
+"""What generalisation bounds say about a set of kernels and about the norm p: the global and the local
+form.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from ..kernels.pairs.statistics import Matrices
 from ..optim.norms import power_norm
 from .centred import Sample, sampled, unwrapped
 
-# The bound is searched at this many values of 1/p, then refined; values within NEAR_BEST of the minimum are about as good.
+# The bound is searched at this many values of 1/p, then refined; values within NEAR_BEST of the minimum are
+# about as good.
 BOUND_GRID = 2001
 NEAR_BEST = 1.01
 
@@ -57,25 +60,30 @@ class BoundFactor:
 
 
 def bound_factor(model: Any, X: Any = None, p: Any = None, *, decay: Any = None) -> BoundFactor:
-    """The norm-dependent factor of the generalisation bound of lp-norm MKL, as a function of p, and its minimiser.
+    """The norm-dependent factor of the generalisation bound of lp-norm MKL, as a function of p, and its
+    minimiser.
 
-        global   nu(p) = min_{t >= p}        sqrt(t*) ||w||_{2,p} M^(1/t*),                                      t* = t / (t - 1)
-        local    nu(p) = min_{t in [p, 2]}  (t* ||w||_{2,p})^(2/(1+alpha)) M^(1 + 2/(1+alpha) (1/t* - 1)),       p in [1, 2]
+        global   nu(p) = min_{t >= p}        sqrt(t*) ||w||_{2,p} M^(1/t*),
+                 t* = t / (t - 1)
+        local    nu(p) = min_{t in [p, 2]}  (t* ||w||_{2,p})^(2/(1+alpha)) M^(1 + 2/(1+alpha) (1/t* - 1)),
+                 p in [1, 2]
 
-    The minimum over t is attained at t* = 2 log M (local: log M) where the range of t allows it, else at its nearest end. A spread-out w
-    (all kernels matter) asks for a large p, a concentrated one for p near 1. It stands in for the unknown best hypothesis, so take a
-    model with a good p, not p = 1.
+    The minimum over t is attained at t* = 2 log M (local: log M) where the range of t allows it, else at its
+    nearest end. A spread-out w (all kernels matter) asks for a large p, a concentrated one for p near 1. It
+    stands in for the unknown best hypothesis, so take a model with a good p, not p = 1.
 
-    The local form holds for kernels whose eigenvalues fall like j^-alpha, and is the sharper one for many examples: the excess risk
-    falls like n^(-alpha/(1+alpha)) instead of n^(-1/2).
+    The local form holds for kernels whose eigenvalues fall like j^-alpha, and is the sharper one for many
+    examples: the excess risk falls like n^(-alpha/(1+alpha)) instead of n^(-1/2).
 
     Parameters
     ----------
     model : a fitted model, or the block norms ||w_m|| themselves: (M,) or (rows, M).
     X : for a fitted model over ready-made matrices, the training stack (n, n, M); see `block_norms`.
-    p : block norms to evaluate at, in [1, inf], for the local form in [1, 2]; by default 101 values from 1 to 10 (local: to 2), evenly
+    p : block norms to evaluate at, in [1, inf], for the local form in [1, 2]; by default 101 values from 1 to
+    10 (local: to 2), evenly
         spaced in 1/p.
-    decay : alpha > 1 for the local form: a number, or one per kernel (`spectra(...).decay`), the smallest of which counts. None: the
+    decay : alpha > 1 for the local form: a number, or one per kernel (`spectra(...).decay`), the smallest of
+    which counts. None: the
         global form.
 
     Returns
@@ -97,15 +105,23 @@ def bound_factor(model: Any, X: Any = None, p: Any = None, *, decay: Any = None)
     References
     ----------
     Kloft, Brefeld, Sonnenburg, Zien: lp-norm multiple kernel learning. JMLR 12, 2011.
-    Kloft, Blanchard: On the convergence rate of lp-norm multiple kernel learning. JMLR 13, 2012 (the local form).
+    Kloft, Blanchard: On the convergence rate of lp-norm multiple kernel learning. JMLR 13, 2012 (the local
+    form).
     """
     alpha = None if decay is None else _least_decay(decay)
     model, X = unwrapped(model, X)
     lengths = np.asarray(block_norms(model, X) if hasattr(model, "get_params") else model, np.float64)
     if lengths.ndim == 0 or lengths.shape[-1] == 0 or not np.isfinite(lengths).all() or (lengths < 0).any():
-        raise ValueError(f"model must be a fitted model or finite block norms >= 0 of shape (M,) or (rows, M), got shape {lengths.shape}")
+        raise ValueError(
+            "model must be a fitted model or finite block norms >= 0 of shape (M,) or (rows, M), got shape "
+            f"{lengths.shape}"
+        )
     largest = np.inf if alpha is None else 2.0
-    wanted = 1.0 / np.linspace(1.0, 0.1 if alpha is None else 0.5, 101) if p is None else np.atleast_1d(np.asarray(p, np.float64))
+    wanted = (
+        1.0 / np.linspace(1.0, 0.1 if alpha is None else 0.5, 101)
+        if p is None
+        else np.atleast_1d(np.asarray(p, np.float64))
+    )
     if not ((wanted >= 1) & (wanted <= largest)).all():
         where = "[1, inf]" if alpha is None else "[1, 2] for the local form (decay=)"
         raise ValueError(f"p must be block norms in {where}, got {p!r}")
@@ -117,7 +133,13 @@ def bound_factor(model: Any, X: Any = None, p: Any = None, *, decay: Any = None)
     if not shape:
         return BoundFactor(wanted, factors[0], float(best[0]), float(least[0]), near[0], lengths, alpha)
     return BoundFactor(
-        wanted, factors.reshape(*shape, -1), best.reshape(shape), least.reshape(shape), near.reshape(*shape, 2), lengths, alpha
+        wanted,
+        factors.reshape(*shape, -1),
+        best.reshape(shape),
+        least.reshape(shape),
+        near.reshape(*shape, 2),
+        lengths,
+        alpha,
     )
 
 
@@ -162,7 +184,10 @@ def block_norms(model: Any, X: Any = None) -> np.ndarray:
     if not any(map(is_matrix, model.kernels_)):
         return expansion.block_norms(model.kernel_weights_)
     if X is None:
-        raise ValueError("X is needed: a model over ready-made matrices does not hold them; pass the training stack (n, n, M)")
+        raise ValueError(
+            "X is needed: a model over ready-made matrices does not hold them; pass the training stack (n, "
+            "n, M)"
+        )
     rows, _ = rows_and_gates(model, X)
     n = next(iter(rows.values())).shape[0]
     if n != expansion.n_train:
@@ -171,25 +196,35 @@ def block_norms(model: Any, X: Any = None) -> np.ndarray:
 
 
 def complexity(
-    kernels: Any, X: Any = None, *, p: float = 4 / 3, radius: float = 1.0, max_rows: int = 1000, random_state: int | None = None
+    kernels: Any,
+    X: Any = None,
+    *,
+    p: float = 4 / 3,
+    radius: float = 1.0,
+    max_rows: int = 1000,
+    random_state: int | None = None,
 ) -> float:
     """Bound on the global Rademacher complexity of the functions that lp-norm MKL chooses from.
 
-        R({f : ||w||_{2,p} <= radius})  <=  radius * min_{t >= p}  sqrt( t*/n  || (tr K_m / n)_m ||_{t*/2} ),      t* = t / (t - 1)
+        R({f : ||w||_{2,p} <= radius})  <=  radius * min_{t >= p}  sqrt( t*/n  || (tr K_m / n)_m ||_{t*/2} ),
+        t* = t / (t - 1)
 
-    How much such functions can follow labels that are pure chance: with probability 1 - delta the expected loss (of a loss with slope at
-    most 1 and values up to B) exceeds the loss on the n examples by no more than twice this plus B sqrt(log(1/delta) / (2n)). For equally
-    large kernels it grows like sqrt(log M) at p = 1 and like M^(1 - 1/p) beyond.
+    How much such functions can follow labels that are pure chance: with probability 1 - delta the expected
+    loss (of a loss with slope at most 1 and values up to B) exceeds the loss on the n examples by no more
+    than twice this plus B sqrt(log(1/delta) / (2n)). For equally large kernels it grows like sqrt(log M) at p
+    = 1 and like M^(1 - 1/p) beyond.
 
     Parameters
     ----------
-    kernels : list of M kernels, "precomputed", a stack (n, n, M), or a fitted model, whose normalisation is then applied.
+    kernels : list of M kernels, "precomputed", a stack (n, n, M), or a fitted model, whose normalisation is
+    then applied.
     X : n examples, see `alignment`; of a fitted model without X, its support vectors.
     p : float in [1, inf]
         Block norm.
     radius : float > 0
         Largest ||w||_{2,p}. Of a fitted model: the p-norm of `block_norms(model)`.
-    max_rows, random_state : as for `alignment`. Traces are those of all rows; only the variance of a model with
+    max_rows, random_state : as for `alignment`. Traces are those of all rows; only the variance of a model
+    with
         normalize="multiplicative" is measured on so many.
 
     Returns
@@ -227,10 +262,14 @@ def mean_diagonals(sample: Sample) -> np.ndarray:
         for m, matrix in sample.matrices():
             trace, n = np.trace(matrix), len(matrix)
             if zeta is None:
-                means[m] = trace / n * scales("multiplicative", np.array([trace]), np.array([matrix.sum()]), n)[0]
+                means[m] = (
+                    trace / n * scales("multiplicative", np.array([trace]), np.array([matrix.sum()]), n)[0]
+                )
                 continue
             tail = tail_of(matrix, min(zeta, n - 1))
-            means[m] = trace / (tail * sample.n) if tail > 0 else 0.0  # the tail of all rows is that of the sample, times n / r
+            means[m] = (
+                trace / (tail * sample.n) if tail > 0 else 0.0
+            )  # the tail of all rows is that of the sample, times n / r
         return means
     found = np.empty((len(sample.bank), sample.n))
     vectors = [m for m, kernel in enumerate(sample.bank) if not isinstance(kernel.statistic(), Matrices)]
@@ -239,7 +278,9 @@ def mean_diagonals(sample: Sample) -> np.ndarray:
     for m in sorted(set(range(len(sample.bank))) - set(vectors)):
         stack = sample.rows[sample.bank[m].statistic().view]
         every = np.arange(sample.n)
-        found[m] = (stack[every, every] if isinstance(stack, np.ndarray) else stack.diagonal())[:, sample.bank[m].index]
+        found[m] = (stack[every, every] if isinstance(stack, np.ndarray) else stack.diagonal())[
+            :, sample.bank[m].index
+        ]
     if sample.normalize == "spherical":
         return (found > 0).mean(axis=1)
     return found.mean(axis=1) * scales(sample.normalize, found.sum(axis=1), None, sample.n)
@@ -251,7 +292,8 @@ def _least_size(sizes: np.ndarray, p: float) -> float:
 
     if sizes.max() <= 0:
         return 0.0
-    # At s = 2 log M the value is at most 2e log M times the largest size, and s alone is a lower bound in these units.
+    # At s = 2 log M the value is at most 2e log M times the largest size, and s alone is a lower bound in
+    # these units.
     beyond = max(2.0 * np.e * np.log(len(sizes)), 2.0)
     conjugate = np.inf if p == 1 else 1.0 if np.isinf(p) else p / (p - 1.0)
     s = np.geomspace(1.0, min(conjugate, beyond), BOUND_GRID)
@@ -271,7 +313,10 @@ def _least_decay(decay: Any) -> float:
     except (TypeError, ValueError):
         values = np.array([np.nan])
     if values.ndim != 1 or len(values) == 0 or not (values > 1).all():
-        raise ValueError(f"decay must be a number > 1, or one per kernel, with which eigenvalues fall like j^-decay; got {decay!r}")
+        raise ValueError(
+            "decay must be a number > 1, or one per kernel, with which eigenvalues fall like j^-decay; got "
+            f"{decay!r}"
+        )
     return float(values.min())
 
 
@@ -290,7 +335,9 @@ def _factors(lengths: np.ndarray, p: np.ndarray, alpha: float | None) -> np.ndar
 
 
 def _best_norm(lengths: np.ndarray, alpha: float | None) -> tuple[float, float, tuple[float, float]]:
-    """Smallest minimiser of nu over [1, inf] (local: [1, 2]), its value, and the interval in which nu is within NEAR_BEST of it."""
+    """Smallest minimiser of nu over [1, inf] (local: [1, 2]), its value, and the interval in which nu is
+    within NEAR_BEST of it.
+    """
     from scipy.optimize import minimize_scalar
 
     inverse = np.linspace(1.0, 0.0 if alpha is None else 0.5, BOUND_GRID)

@@ -19,7 +19,8 @@ from ..kernels.normalize import gate_of_diagonal
 from ..kernels.pairs.families import NO_GATE
 from ..models.missing.presence import Presence, RowsOfViews, presence_of
 
-# All matrices of an alignment are held at once, (M, r (r + 1) / 2) float64; with very many kernels fewer rows are used to stay below this.
+# All matrices of an alignment are held at once, (M, r (r + 1) / 2) float64; with very many kernels fewer rows
+# are used to stay below this.
 MATRIX_BYTES = 512 * 2**20
 FEWEST_ROWS = 50
 # A kernel whose centred matrix is smaller than this, relative to the matrix itself, is constant.
@@ -30,8 +31,8 @@ CONSTANT = 1e-10
 class Sample:
     """Kernels over some of the rows that there are.
 
-    bank : M kernels. rows : all n rows by view key. chosen : (r,) rows used. n : rows there are. normalize : of the fitted model that the
-    kernels are from, or None.
+    bank : M kernels. rows : all n rows by view key. chosen : (r,) rows used. n : rows there are. normalize :
+    of the fitted model that the kernels are from, or None.
     """
 
     bank: list
@@ -49,8 +50,16 @@ class Sample:
             yield m, matrix
 
 
-def sampled(kernels: Any, X: Any, max_rows: int, random_state: int | None, only: Any = None, bytes_per_pair: float = 0.0) -> Sample:
-    """Kernels (a list, a stack, a fitted model) with at most `max_rows` rows to look at, fewer where all matrices must be held at once.
+def sampled(
+    kernels: Any,
+    X: Any,
+    max_rows: int,
+    random_state: int | None,
+    only: Any = None,
+    bytes_per_pair: float = 0.0,
+) -> Sample:
+    """Kernels (a list, a stack, a fitted model) with at most `max_rows` rows to look at, fewer where all
+    matrices must be held at once.
 
     bytes_per_pair : of every kernel, that are kept for a pair of rows.
     """
@@ -72,17 +81,23 @@ def sampled(kernels: Any, X: Any, max_rows: int, random_state: int | None, only:
         whole = np.flatnonzero(presence.there.all(axis=1))
         chosen = whole[_choose(len(whole), most, random_state)]
     if len(chosen) < 2:
-        raise ValueError(f"at least 2 examples are needed{' that have all views' if presence else ''}, X has {n}")
+        raise ValueError(
+            f"at least 2 examples are needed{' that have all views' if presence else ''}, X has {n}"
+        )
     return Sample(bank, rows, chosen, n, normalize)
 
 
 def matrix_vectors(
     kernels: Any, X: Any, max_rows: int, random_state: int | None, only: Any = None, centred: bool = True
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Kernel matrices as vectors (M, r (r + 1) / 2) whose inner products are Frobenius ones; rows used (r,); rows there are."""
+    """Kernel matrices as vectors (M, r (r + 1) / 2) whose inner products are Frobenius ones; rows used (r,);
+    rows there are.
+    """
     if not isinstance(centred, bool | np.bool_):
         raise ValueError(f"centred must be True or False, got {centred!r}")
-    sample = sampled(kernels, X, max_rows, random_state, only, bytes_per_pair=4.0)  # half of a symmetric matrix in float64
+    sample = sampled(
+        kernels, X, max_rows, random_state, only, bytes_per_pair=4.0
+    )  # half of a symmetric matrix in float64
     r = len(sample.chosen)
     vectors = np.empty((len(sample.bank), r * (r + 1) // 2))
     for m, matrix in sample.matrices():
@@ -119,18 +134,24 @@ def resolve(kernels: Any, X: Any) -> tuple[list, dict, str | None]:
         kernels, X = "precomputed", kernels
     if isinstance(kernels, str):
         if kernels != "precomputed":
-            raise ValueError(f'kernels must be a list of kernels, "precomputed", a stack (n, n, M) or a fitted model; got {kernels!r}')
+            raise ValueError(
+                'kernels must be a list of kernels, "precomputed", a stack (n, n, M) or a fitted model; got '
+                f"{kernels!r}"
+            )
         stack = reading.precomputed_stack(X, square=True)
         return [Precomputed(index=m) for m in range(stack.shape[2])], {None: stack}, None
     bank = [kernels] if isinstance(kernels, Kernel) else list(kernels) if np.iterable(kernels) else None
     if not bank or not all(isinstance(kernel, Kernel) for kernel in bank):
         raise TypeError(
-            f'kernels must be a list of kernels, "precomputed", a stack (n, n, M) or a fitted model; got {type(kernels).__name__}'
+            'kernels must be a list of kernels, "precomputed", a stack (n, n, M) or a fitted model; got '
+            f"{type(kernels).__name__}"
         )
     if X is None:
         raise ValueError("X is needed to evaluate a list of kernels")
     vectors = [kernel for kernel in bank if not reading.is_matrix(kernel) and not isinstance(kernel, Absence)]
-    absences = {key: kernel.indicators(X) for kernel in bank if isinstance(kernel, Absence) for key in kernel.views}
+    absences = {
+        key: kernel.indicators(X) for kernel in bank if isinstance(kernel, Absence) for key in kernel.views
+    }
     rows = {**reading.rows_of(X, vectors), **reading.matrices_of(X, bank, square=True), **absences}
     return bank, RowsOfViews(rows, Presence.of(X, bank, len(X))) if is_views(X) else rows, None
 
@@ -144,7 +165,9 @@ def _resolve_model(model: Any, X: Any) -> tuple[list, dict, str | None]:
     normalize = getattr(model, "normalize", None)
     if X is None:
         if any(map(reading.is_matrix, model.kernels_)):
-            raise ValueError("X is needed: a model over ready-made matrices does not hold them; pass a stack (n, n, M)")
+            raise ValueError(
+                "X is needed: a model over ready-made matrices does not hold them; pass a stack (n, n, M)"
+            )
         return model.kernels_, _whole_rows(model.expansion_), normalize
     if isinstance(model.kernels, str):
         return *resolve("precomputed", X)[:2], normalize
@@ -159,7 +182,9 @@ def _whole_rows(expansion: Any) -> dict:
     gates = [gate for kernel, gate in entries if gate != NO_GATE and not isinstance(kernel, Absence)]
     if expansion.support_gates is None or not gates:
         return expansion.support_rows
-    return take(expansion.support_rows, np.flatnonzero(np.all(expansion.support_gates[:, gates] != 0, axis=1)))
+    return take(
+        expansion.support_rows, np.flatnonzero(np.all(expansion.support_gates[:, gates] != 0, axis=1))
+    )
 
 
 def _choose(n: int, most: int, random_state: int | None) -> np.ndarray:
@@ -186,7 +211,9 @@ def triangle(matrix: np.ndarray) -> np.ndarray:
 
 
 def cosines(vectors: np.ndarray) -> np.ndarray:
-    """(M, M) cosines of the angles between vectors (M, d); a vector of length zero has 0 with all others and 1 with itself."""
+    """(M, M) cosines of the angles between vectors (M, d); a vector of length zero has 0 with all others and
+    1 with itself.
+    """
     products = vectors @ vectors.T
     lengths = np.sqrt(np.diagonal(products))
     inverse = 1.0 / np.where(lengths > 0, lengths, 1.0)
@@ -199,7 +226,8 @@ def cosines(vectors: np.ndarray) -> np.ndarray:
 def label_kernel(y: Any, n: int, chosen: np.ndarray, centred: bool = True) -> np.ndarray:
     """(r, r) kernel of the labels of the chosen rows: [y_i = y_j] for classes, y_i y_j for numbers.
 
-    Two classes are -1 and +1 where nothing is centred afterwards; centred, both kernels are the same up to a factor.
+    Two classes are -1 and +1 where nothing is centred afterwards; centred, both kernels are the same up to a
+    factor.
     """
     from sklearn.utils import column_or_1d
     from sklearn.utils.multiclass import type_of_target

@@ -1,9 +1,11 @@
-"""Where in a sequence a decision comes from: the part of every position and piece length in a model over string kernels.
+"""Where in a sequence a decision comes from: the part of every position and piece length in a model over
+string kernels.
 
     contribution of kernel m to f(x) = sum over positions i and piece lengths d of  v_m(x)[d, i]
 
-For weighted-degree kernels v[d, i] belongs to the d letters of x that start at i (matched in support vectors at the same place, or up to
-`shift` places away), for spectrum kernels of order d to the d-mer that starts there (matched anywhere).
+For weighted-degree kernels v[d, i] belongs to the d letters of x that start at i (matched in support vectors
+at the same place, or up to `shift` places away), for spectrum kernels of order d to the d-mer that starts
+there (matched anywhere).
 """
 
 from __future__ import annotations
@@ -68,9 +70,13 @@ class PositionalImportance:
         known = list(dict.fromkeys(map(repr, self.views)))
         if view is None and len(known) > 1:
             raise ValueError(f"the kernels read several views, {', '.join(known)}; view must be one of them")
-        chosen = [array for own, array in zip(self.views, self.values, strict=True) if view is None or own == view]
+        chosen = [
+            array for own, array in zip(self.views, self.values, strict=True) if view is None or own == view
+        ]
         if not chosen:
-            raise ValueError(f"view={view!r} is not read by any of these kernels; they read {', '.join(known)}")
+            raise ValueError(
+                f"view={view!r} is not read by any of these kernels; they read {', '.join(known)}"
+            )
         longest = max(array.shape[-2] for array in chosen)
         result = np.zeros((*chosen[0].shape[:-2], longest, chosen[0].shape[-1]))
         for array in chosen:
@@ -78,22 +84,27 @@ class PositionalImportance:
         return result
 
 
-def positional_importance(model: Any, X: Any, *, only: Any = None, average: bool = False, spread: bool = False) -> PositionalImportance:
-    """Contribution of every position and piece length to the decision, for weighted-degree and spectrum kernels.
+def positional_importance(
+    model: Any, X: Any, *, only: Any = None, average: bool = False, spread: bool = False
+) -> PositionalImportance:
+    """Contribution of every position and piece length to the decision, for weighted-degree and spectrum
+    kernels.
 
-    Summed over positions and lengths, the values of a kernel are its column of `model.contributions(X)`. Other kernels of the model
-    (on vectors, products) are left out. The cost grows with n * positions * log(support vectors), not with the number of pairs.
+    Summed over positions and lengths, the values of a kernel are its column of `model.contributions(X)`.
+    Other kernels of the model (on vectors, products) are left out. The cost grows with n * positions *
+    log(support vectors), not with the number of pairs.
 
     Parameters
     ----------
-    model : fitted model with at least one weighted-degree or spectrum kernel, or positive multiples and sums (over one view) of them.
+    model : fitted model with at least one weighted-degree or spectrum kernel, or positive multiples and sums
+    (over one view) of them.
     X : n examples, in any container that `predict` takes.
     only : numbers of the kernels to look at, or None for all that are made of string kernels.
     average : bool
         Average over the examples, without holding the values of each.
     spread : bool
-        Share the value of a piece equally among its letters, instead of giving it to the position where the piece starts. Sums over
-        positions stay as they are; this is what a picture of motifs wants.
+        Share the value of a piece equally among its letters, instead of giving it to the position where the
+        piece starts. Sums over positions stay as they are; this is what a picture of motifs wants.
 
     Returns
     -------
@@ -105,21 +116,23 @@ def positional_importance(model: Any, X: Any, *, only: Any = None, average: bool
     >>> from raymkl import MKLClassifier, diagnostics, kernels
     >>> from raymkl.datasets import make_motif_sequences
     >>> X, y = make_motif_sequences(200, length=30, motifs=["GATTACA"], noise=0.0, jitter=0, random_state=0)
-    >>> clf = MKLClassifier(kernels=[kernels.WeightedDegree(4), kernels.Spectrum(3)], normalize="spherical", engine="local").fit(X, y)
+    >>> clf = MKLClassifier(kernels=[kernels.WeightedDegree(4), kernels.Spectrum(3)], normalize="spherical",
+    ...     engine="local").fit(X, y)
     >>> found = diagnostics.positional_importance(clf, X)
     >>> [array.shape for array in found.values], found.total().shape
     ([(200, 4, 30), (200, 3, 30)], (200, 4, 30))
     >>> bool(abs(found.total().sum(axis=(1, 2)) - clf.contributions(X).sum(axis=1)).max() < 1e-9)
     True
     >>> planted = [x for x, label in zip(X, y) if label == 1]  # GATTACA at positions 11 to 17
-    >>> picture = diagnostics.positional_importance(clf, planted, average=True, spread=True).total().sum(axis=0)
+    >>> picture = diagnostics.positional_importance(clf, planted, average=True,
+    ...     spread=True).total().sum(axis=0)
     >>> 11 <= int(picture.argmax()) <= 17
     True
 
     References
     ----------
-    Sonnenburg, Zien, Philips, Raetsch: POIMs: positional oligomer importance matrices. Bioinformatics 24, 2008 (the idea of looking at
-    positions and lengths; here the contributions themselves are shown).
+    Sonnenburg, Zien, Philips, Raetsch: POIMs: positional oligomer importance matrices. Bioinformatics 24,
+    2008 (the idea of looking at positions and lengths; here the contributions themselves are shown).
     """
     from sklearn.utils.validation import check_is_fitted
 
@@ -142,16 +155,22 @@ def positional_importance(model: Any, X: Any, *, only: Any = None, average: bool
     for view in dict.fromkeys(parts[m][0][1].views[0] for m in chosen):
         own = [m for m in chosen if parts[m][0][1].views[0] == view]
         for m, array in zip(own, sums.of_view(view, own, [parts[m] for m in own]), strict=True):
-            if array.shape[1] == len(getattr(model, "classes_", ())) == 2:  # a sum per class, whose difference is the decision value
+            if (
+                array.shape[1] == len(getattr(model, "classes_", ())) == 2
+            ):  # a sum per class, whose difference is the decision value
                 array = array[:, 1:] - array[:, :1]
             array = _spread(array) if spread else array
             array = array[:, 0] if array.shape[1] == 1 else array  # one decision value per example
             values[m] = array[0] if average else array
-    return PositionalImportance(chosen, [view_of(parts[m][0][1].views[0]) for m in chosen], [values[m] for m in chosen])
+    return PositionalImportance(
+        chosen, [view_of(parts[m][0][1].views[0]) for m in chosen], [values[m] for m in chosen]
+    )
 
 
 def string_parts(kernel: Any) -> list[tuple[float, Any]] | None:
-    """The (factor, string kernel) that a kernel is the sum of, all over one view; None when it is not of that kind."""
+    """The (factor, string kernel) that a kernel is the sum of, all over one view; None when it is not of that
+    kind.
+    """
     from ..kernels.base import Scaled, Sum
     from ..kernels.strings import Spectrum, WeightedDegree
 
@@ -171,15 +190,24 @@ def _chosen(kernels: Sequence, parts: Sequence, only: Any) -> list[int]:
     """Numbers of the kernels to look at."""
     readable = [m for m, part in enumerate(parts) if part is not None]
     if not readable:
-        raise ValueError(f"model has no weighted-degree or spectrum kernel; its kernels are {list(kernels)[:8]!r}")
+        raise ValueError(
+            f"model has no weighted-degree or spectrum kernel; its kernels are {list(kernels)[:8]!r}"
+        )
     if only is None:
         return readable
     numbers = np.atleast_1d(np.asarray(only))
-    if numbers.dtype.kind not in "iu" or len(numbers) == 0 or numbers.min() < 0 or numbers.max() >= len(kernels):
+    if (
+        numbers.dtype.kind not in "iu"
+        or len(numbers) == 0
+        or numbers.min() < 0
+        or numbers.max() >= len(kernels)
+    ):
         raise ValueError(f"only must be numbers of kernels from 0 to {len(kernels) - 1}, got {only!r}")
     for m in numbers:
         if parts[m] is None:
-            raise ValueError(f"only names kernel {m}, {kernels[m]!r}, which is not made of string kernels over one view")
+            raise ValueError(
+                f"only names kernel {m}, {kernels[m]!r}, which is not made of string kernels over one view"
+            )
     return [int(m) for m in numbers]
 
 
@@ -191,7 +219,8 @@ def longest_piece(part: Any) -> int:
 class _Sums:
     """Sums over the support vectors of a model's `Expansion`, for examples given by their rows and gates.
 
-    A *channel* is one part of one entry of the model (a kernel, in localized models once per cluster) in one head.
+    A *channel* is one part of one entry of the model (a kernel, in localized models once per cluster) in one
+    head.
     """
 
     def __init__(self, expansion: Expansion, rows: dict, gates: np.ndarray | None, average: bool):
@@ -199,7 +228,9 @@ class _Sums:
         self.n = next(iter(rows.values())).shape[0]
 
     def of_view(self, view: Any, members: list[int], parts: list[list]) -> list[np.ndarray]:
-        """(n or 1, n_heads, longest piece, positions) of each of the kernels `members`, which read the view."""
+        """(n or 1, n_heads, longest piece, positions) of each of the kernels `members`, which read the
+        view.
+        """
         letters = self.rows[view]
         n_heads = len(self.expansion.coefficients)
         longest = [max(longest_piece(part) for _, part in own) for own in parts]
@@ -208,14 +239,18 @@ class _Sums:
         for target, (m, own) in enumerate(zip(members, parts, strict=True)):
             for factor, part in own:
                 # Kernels that match the same pieces in the same places are served together.
-                groups.setdefault((type(part).__name__, _same_pieces(part)), []).extend(self._channels(m, target, factor, part))
+                groups.setdefault((type(part).__name__, _same_pieces(part)), []).extend(
+                    self._channels(m, target, factor, part)
+                )
         for (kind, _), channels in groups.items():
             if channels:
                 (self._weighted_degree if kind == "WeightedDegree" else self._spectrum)(view, channels, out)
         return [out[:, target, :, : longest[target]] for target in range(len(members))]
 
     def _channels(self, m: int, target: int, factor: float, part: Any) -> list[tuple]:
-        """(part, factor, target, head, (S,) coefficients, (n,) weights of the examples) of every entry of kernel m that counts."""
+        """(part, factor, target, head, (S,) coefficients, (n,) weights of the examples) of every entry of
+        kernel m that counts.
+        """
         expansion, found = self.expansion, []
         for entry in expansion.entries_of(m):
             gate, weights = expansion.gate_of_entry[entry], expansion.weights[:, entry]
@@ -236,7 +271,8 @@ class _Sums:
         support, codes = table[self.expansion.support_rows[view]], table[self.rows[view]]
         if support.shape[1] != codes.shape[1]:
             raise ValueError(
-                f"weighted-degree kernels compare sequences of equal length, but those of X have length {codes.shape[1]} and the model "
+                "weighted-degree kernels compare sequences of equal length, but those of X have length "
+                f"{codes.shape[1]} and the model "
                 f"was fitted to length {support.shape[1]}"
             )
         reach = np.array([int(own.degree) for own, *_ in channels])
@@ -284,7 +320,11 @@ class _Sums:
         vocabulary, inverse = np.unique(known, return_inverse=True)
         codes, owners, places = _pieces(self.rows[view], part)
         at = np.searchsorted(vocabulary, codes)
-        shared = np.flatnonzero(vocabulary[np.minimum(at, len(vocabulary) - 1)] == codes) if len(vocabulary) else np.empty(0, int)
+        shared = (
+            np.flatnonzero(vocabulary[np.minimum(at, len(vocabulary) - 1)] == codes)
+            if len(vocabulary)
+            else np.empty(0, int)
+        )
         at, owners, places = at[shared], owners[shared], places[shared]
         for _, factor, target, head, coefficients, weights in channels:
             sums = np.bincount(inverse, coefficients[holders], minlength=len(vocabulary))
@@ -297,14 +337,18 @@ class _Sums:
 
 
 def _same_pieces(part: Any) -> tuple:
-    """What string kernels have in common that look for the same pieces in the same places: all but the degree."""
+    """What string kernels have in common that look for the same pieces in the same places: all but the
+    degree.
+    """
     from ..data.alphabet import letters_of
 
     return (letters_of(part.alphabet), *((int(part.shift),) if hasattr(part, "degree") else (int(part.k),)))
 
 
 def _pieces(rows: Any, part: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Codes of all k-mers of sequences, the row each stands in, and the place in that row where it starts; three arrays of one length."""
+    """Codes of all k-mers of sequences, the row each stands in, and the place in that row where it starts;
+    three arrays of one length.
+    """
     from ..data.alphabet import code_table, letters_of
     from ..data.strings import letters_and_starts
     from ..kernels.loops.positional import piece_codes
@@ -324,6 +368,8 @@ def _spread(values: np.ndarray) -> np.ndarray:
     out = np.empty_like(values)
     positions = np.arange(values.shape[-1])
     for d in range(values.shape[-2]):
-        running = np.concatenate([np.zeros((*values.shape[:-2], 1)), np.cumsum(values[..., d, :], axis=-1)], axis=-1)
+        running = np.concatenate(
+            [np.zeros((*values.shape[:-2], 1)), np.cumsum(values[..., d, :], axis=-1)], axis=-1
+        )
         out[..., d, :] = (running[..., positions + 1] - running[..., np.maximum(positions - d, 0)]) / (d + 1)
     return out

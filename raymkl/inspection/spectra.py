@@ -1,4 +1,6 @@
-"""Spectra of kernel matrices: how many directions of feature space the examples fill, and how quickly that falls off."""
+"""Spectra of kernel matrices: how many directions of feature space the examples fill, and how quickly that
+falls off.
+"""
 
 from __future__ import annotations
 
@@ -58,20 +60,25 @@ class Spectra:
         return SpectraDisplay(self.eigenvalues, self.names, self.decay).plot(ax=ax)
 
 
-def spectra(kernels: Any, X: Any = None, *, only: Any = None, max_rows: int = 1000, random_state: int | None = None) -> Spectra:
+def spectra(
+    kernels: Any, X: Any = None, *, only: Any = None, max_rows: int = 1000, random_state: int | None = None
+) -> Spectra:
     """Eigenvalues of every kernel matrix, and how quickly they fall.
 
-        K_m / n = sum_j lambda_mj u_j u_j',      lambda_m1 >= lambda_m2 >= ... >= 0,      lambda_mj ~ j^-alpha_m
+        K_m / n = sum_j lambda_mj u_j u_j',      lambda_m1 >= lambda_m2 >= ... >= 0,      lambda_mj ~
+        j^-alpha_m
 
-    They estimate the eigenvalues of the kernel's covariance operator, which the local bound depends on (`bound_factor(model,
-    decay=spectra(...).decay)`). alpha is the slope of a straight line through (log j, log lambda_j), with weights 1/j so that every
-    octave of j counts alike; what is below round-off is left out. Gaussian kernels fall quicker than any power: their alpha describes the
-    eigenvalues that there are. The last ones of a sample are smaller than those of the operator, so alpha leans to the high side.
+    They estimate the eigenvalues of the kernel's covariance operator, which the local bound depends on
+    (`bound_factor(model, decay=spectra(...).decay)`). alpha is the slope of a straight line through (log j,
+    log lambda_j), with weights 1/j so that every octave of j counts alike; what is below round-off is left
+    out. Gaussian kernels fall quicker than any power: their alpha describes the eigenvalues that there are.
+    The last ones of a sample are smaller than those of the operator, so alpha leans to the high side.
 
     Parameters
     ----------
     kernels, X, only : as for `alignment`; the kernels of a fitted model are normalised as there.
-    max_rows, random_state : larger data are sub-sampled to `max_rows` rows, n is then their number. One matrix is held at a time.
+    max_rows, random_state : larger data are sub-sampled to `max_rows` rows, n is then their number. One
+    matrix is held at a time.
 
     Returns
     -------
@@ -93,7 +100,9 @@ def spectra(kernels: Any, X: Any = None, *, only: Any = None, max_rows: int = 10
     values = np.empty((len(sample.bank), n))
     for m, matrix in sample.matrices():
         found = np.maximum(np.linalg.eigvalsh((matrix + matrix.T) / 2)[::-1], 0.0)
-        factor = scales(sample.normalize, np.array([np.trace(matrix)]), np.array([matrix.sum()]), n, found[None])[0]
+        factor = scales(
+            sample.normalize, np.array([np.trace(matrix)]), np.array([matrix.sum()]), n, found[None]
+        )[0]
         values[m] = found * (factor / n)
     return Spectra(values, np.array([fitted_decay(row) for row in values]), kernel_names(sample.bank))
 

@@ -16,14 +16,17 @@ def tail_sums(kernels: Any, X: Any = None, *, zeta: int = 2) -> np.ndarray:
 
         tail_m = trace(K_m) - sum_{j <= zeta} lambda_mj = sum_{j > zeta} lambda_mj
 
-    The quantity that local Rademacher complexities of multi-class learning depend on: `normalize="tail"` divides by it (Conv-MKL) and
-    `kernel_costs="tail"` makes it the price of a kernel (SMSD-MKL). All rows count: up to 2,500 the eigenvalues are exact, beyond they are
-    found by block iteration over parts of the matrices, within three per cent.
+    The quantity that local Rademacher complexities of multi-class learning depend on: `normalize="tail"`
+    divides by it (Conv-MKL) and `kernel_costs="tail"` makes it the price of a kernel (SMSD-MKL). All rows
+    count: up to 2,500 the eigenvalues are exact, beyond they are found by block iteration over parts of the
+    matrices, within three per cent.
 
     Parameters
     ----------
-    kernels : list of M kernels, "precomputed", a stack (n, n, M), or a fitted model, whose kernels are taken as they are.
-    X : examples in any container; (n, n, M) with "precomputed" kernels. May be left out for a stack, and for a fitted model with features,
+    kernels : list of M kernels, "precomputed", a stack (n, n, M), or a fitted model, whose kernels are taken
+    as they are.
+    X : examples in any container; (n, n, M) with "precomputed" kernels. May be left out for a stack, and for
+    a fitted model with features,
         where the support vectors are used.
     zeta : whole number, 0 <= zeta < n
         How many of the largest eigenvalues are left out.

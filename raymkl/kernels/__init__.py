@@ -1,4 +1,5 @@
-"""Kernels: formulas, views, composition, normalisation, and (in `pairs`) the families that make many of them cost as much as one.
+"""Kernels: formulas, views, composition, normalisation, and (in `pairs`) the families that make many of them
+cost as much as one.
 
 Names are loaded when they are used: a shard that computes kernels needs no code that writes stores.
 """

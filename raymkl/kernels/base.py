@@ -1,8 +1,9 @@
-"""What a kernel is: a positive semi-definite function of two examples, with a view, parameters and arithmetic.
+"""What a kernel is: a positive semi-definite function of two examples, with a view, parameters and
+arithmetic.
 
-A kernel is `profile(statistic(x, z))`: a function of one pair statistic (see `pairs.statistics`). Sums, products and positive
-multiples of kernels over the same statistic stay functions of it; over different statistics they become a kernel
-that is computed as it is written.
+A kernel is `profile(statistic(x, z))`: a function of one pair statistic (see `pairs.statistics`). Sums,
+products and positive multiples of kernels over the same statistic stay functions of it; over different
+statistics they become a kernel that is computed as it is written.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Kernel:
             if inspect.isfunction(method) and not method.__doc__ and not name.startswith("_"):
                 method.__doc__ = getattr(getattr(Kernel, name, None), "__doc__", None)
 
-    # -- what subclasses say ------------------------------------------------------------------------------------------
+    # -- what subclasses say -----------------------------------------------------------------------
 
     def statistic(self) -> Statistic:
         """The pair statistic that this kernel is a function of."""
@@ -67,7 +68,7 @@ class Kernel:
         """Coefficients (c_0, c_1, ...) when the profile is the polynomial sum_k c_k t^k, else None."""
         return np.array([0.0, 1.0]) if isinstance(self.statistic(), KernelValue) else None
 
-    # -- evaluation ---------------------------------------------------------------------------------------------------
+    # -- evaluation --------------------------------------------------------------------------------
 
     @property
     def views(self) -> tuple:
@@ -83,7 +84,8 @@ class Kernel:
         b = a if Z is None else statistic.prepare(self._rows(Z), centers=centers)
         pairs = statistic.pairs(a, b)
         if Z is None:
-            # The matrix of X with itself is symmetric and its diagonal is known better than the pair formula gives it.
+            # The matrix of X with itself is symmetric and its diagonal is known better than the pair formula
+            # gives it.
             pairs = (pairs + pairs.T) / 2
             np.fill_diagonal(pairs, statistic.diagonal(a))
         return np.asarray(self.profile(pairs), dtype=np.float64)
@@ -102,11 +104,16 @@ class Kernel:
             Entries k(x, x) in float64.
         """
         statistic = self.statistic()
-        return np.asarray(self.profile(statistic.diagonal(statistic.prepare(self._rows(X)))), dtype=np.float64)
+        return np.asarray(
+            self.profile(statistic.diagonal(statistic.prepare(self._rows(X)))), dtype=np.float64
+        )
 
     def _rows(self, X: Any) -> dict:
         strings = self.string_views()
-        rows = {key: select_strings(X, view_of(key), self) if key in strings else select(X, view_of(key)) for key in self.views}
+        rows = {
+            key: select_strings(X, view_of(key), self) if key in strings else select(X, view_of(key))
+            for key in self.views
+        }
         check_non_negative({key: rows[key] for key in self.histogram_views()}, self)
         self.check_rows(rows)
         return rows
@@ -131,7 +138,7 @@ class Kernel:
         """Keys of the views that must not have negative entries."""
         return self.views if self.statistic().needs_non_negative_input else ()
 
-    # -- parameters ---------------------------------------------------------------------------------------------------
+    # -- parameters --------------------------------------------------------------------------------
 
     @classmethod
     def _parameter_names(cls) -> list[str]:
@@ -175,7 +182,9 @@ class Kernel:
             for name, value in params.items():
                 head, _, inner = name.partition("__")
                 if head not in self._parameter_names():
-                    raise ValueError(f"{type(self).__name__} has no parameter {head!r}; known: {self._parameter_names()}")
+                    raise ValueError(
+                        f"{type(self).__name__} has no parameter {head!r}; known: {self._parameter_names()}"
+                    )
                 if inner:
                     getattr(self, head).set_params(**{inner: value})
                 else:
@@ -190,7 +199,10 @@ class Kernel:
         """Raise ValueError for parameters out of range."""
 
     def _identity(self) -> tuple:
-        return (type(self).__name__, *((name, view_key(value)) for name, value in self.get_params(deep=False).items()))
+        return (
+            type(self).__name__,
+            *((name, view_key(value)) for name, value in self.get_params(deep=False).items()),
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Kernel) and self._identity() == other._identity()
@@ -203,11 +215,12 @@ class Kernel:
         shown = [
             f"{name}={value:.6g}" if isinstance(value, float) else f"{name}={value!r}"
             for name, value in self.get_params(deep=False).items()
-            if defaults[name].default is inspect.Parameter.empty or view_key(value) != view_key(defaults[name].default)
+            if defaults[name].default is inspect.Parameter.empty
+            or view_key(value) != view_key(defaults[name].default)
         ]
         return f"{type(self).__name__}({', '.join(shown)})"
 
-    # -- arithmetic ---------------------------------------------------------------------------------------------------
+    # -- arithmetic --------------------------------------------------------------------------------
 
     def __add__(self, other: Any) -> Kernel:
         return Sum(self, other) if isinstance(other, Kernel) else NotImplemented
@@ -222,7 +235,7 @@ class Kernel:
 
     __rmul__ = __mul__
 
-    # -- as a statistic of its own (see KernelValue) ------------------------------------------------------------------
+    # -- as a statistic of its own (see KernelValue) -----------------------------------------------
 
     def prepare_value(self, rows: Mapping, dtype: Any) -> Any:
         """Rows made ready for `pair_values`, where the kernel is a pair statistic of its own.
@@ -273,7 +286,9 @@ class Kernel:
 
 
 def row_centers(rows: Mapping) -> dict:
-    """Means of the dense vector views: a shift of both sides that leaves distances alone and takes round-off away."""
+    """Means of the dense vector views: a shift of both sides that leaves distances alone and takes round-off
+    away.
+    """
     return {
         key: array.mean(axis=0)
         for key, array in rows.items()
@@ -287,7 +302,9 @@ def check_non_negative(rows: Mapping, kernel: Any) -> None:
         smallest = array.min() if array.shape[0] and array.shape[1] else 0
         if smallest < 0:
             where = "X" if key is None else f"view {view_of(key)!r} of X"
-            raise ValueError(f"{kernel!r} needs non-negative features, but {where} has an entry {smallest:.6g}")
+            raise ValueError(
+                f"{kernel!r} needs non-negative features, but {where} has an entry {smallest:.6g}"
+            )
 
 
 class PreparedPair:
@@ -316,9 +333,13 @@ class _Composite(Kernel):
     def _check(self):
         for part in (self.left, self.right):
             if not isinstance(part, Kernel):
-                raise TypeError(f"a {type(self).__name__.lower()} of kernels takes kernels, got {type(part).__name__}")
+                raise TypeError(
+                    f"a {type(self).__name__.lower()} of kernels takes kernels, got {type(part).__name__}"
+                )
             if not part.statistic().cacheable:
-                raise TypeError(f"{part!r} cannot be part of a sum or product; combine the matrices themselves")
+                raise TypeError(
+                    f"{part!r} cannot be part of a sum or product; combine the matrices themselves"
+                )
 
     def _shared(self) -> Statistic | None:
         left, right = self.left.statistic(), self.right.statistic()
@@ -436,7 +457,9 @@ class Scaled(Kernel):
         if not self.kernel.statistic().cacheable:
             raise TypeError(f"{self.kernel!r} cannot be scaled; scale the matrix itself")
         if not (isinstance(self.scale, Real) and np.isfinite(self.scale) and self.scale > 0):
-            raise ValueError(f"a kernel may only be scaled by a positive finite number (scale), got {self.scale!r}")
+            raise ValueError(
+                f"a kernel may only be scaled by a positive finite number (scale), got {self.scale!r}"
+            )
 
     def histogram_views(self):
         return self.kernel.histogram_views()

@@ -1,9 +1,10 @@
 """A fixed weighted sum of kernels as one kernel, for clustering and gating.
 
-    k(x, z) = sum_m weights[m] g_m(x) k_m(x, z) g_m(z),     g_m(x) = 1, or 1 / sqrt(k_m(x, x)) for spherical normalisation
+    k(x, z) = sum_m weights[m] g_m(x) k_m(x, z) g_m(z),     g_m(x) = 1, or 1 / sqrt(k_m(x, x)) for spherical
+    normalisation
 
-evaluated in float64 between many rows and few *columns* (landmarks), block by block, so that no large matrix is ever held. Kernels
-over one pair statistic are one function of it, whatever their number.
+evaluated in float64 between many rows and few *columns* (landmarks), block by block, so that no large matrix
+is ever held. Kernels over one pair statistic are one function of it, whatever their number.
 """
 
 from __future__ import annotations
@@ -35,10 +36,18 @@ class CombinedKernel:
     spherical : (M,) whether each kernel is divided by sqrt(k(x, x) k(z, z)), or None for none.
     """
 
-    def __init__(self, kernels: Sequence[Kernel], weights: Any = None, spherical: Sequence[bool] | None = None):
+    def __init__(
+        self, kernels: Sequence[Kernel], weights: Any = None, spherical: Sequence[bool] | None = None
+    ):
         self.kernels = list(kernels)
-        self.weights = np.full(len(self.kernels), 1.0 / len(self.kernels)) if weights is None else np.asarray(weights, float)
-        self.spherical = [False] * len(self.kernels) if spherical is None else [bool(flag) for flag in spherical]
+        self.weights = (
+            np.full(len(self.kernels), 1.0 / len(self.kernels))
+            if weights is None
+            else np.asarray(weights, float)
+        )
+        self.spherical = (
+            [False] * len(self.kernels) if spherical is None else [bool(flag) for flag in spherical]
+        )
 
     @property
     def views(self) -> list:
@@ -48,10 +57,20 @@ class CombinedKernel:
     @property
     def vector_views(self) -> list:
         """Those of them whose rows are needed of both sides; ready-made matrices hold all pairs already."""
-        return list(dict.fromkeys(v for kernel in self.kernels if not isinstance(kernel.statistic(), Matrices) for v in kernel.views))
+        return list(
+            dict.fromkeys(
+                v
+                for kernel in self.kernels
+                if not isinstance(kernel.statistic(), Matrices)
+                for v in kernel.views
+            )
+        )
 
     def columns(self, rows: dict, ids: np.ndarray) -> Columns:
-        """Columns to evaluate the kernel against. rows : their features, by view key. ids : (L,) columns of ready-made matrices."""
+        """Columns to evaluate the kernel against.
+
+        rows : their features, by view key. ids : (L,) columns of ready-made matrices.
+        """
         return Columns(self, rows, np.asarray(ids))
 
 
@@ -74,7 +93,10 @@ class PickedRows:
 
 def pick(rows: dict, local: np.ndarray) -> dict:
     """The given rows (k,) of every view, of kernel stores too."""
-    return {view: PickedRows(array, local) if isinstance(array, StoreRows) else array[local] for view, array in rows.items()}
+    return {
+        view: PickedRows(array, local) if isinstance(array, StoreRows) else array[local]
+        for view, array in rows.items()
+    }
 
 
 def _diagonal(kernel: Kernel, rows: dict) -> np.ndarray:
@@ -98,20 +120,30 @@ class Columns:
         self.gates: list[Any] = []
         for family in self.families:
             is_stack = isinstance(family.statistic, Matrices)
-            self.prepared.append(None if is_stack else family.statistic.prepare(vectors, centers=self.centers))
-            self.gates.append(1.0 if family.gate == NO_GATE else gate_of_diagonal(_diagonal(family.kernels[0], vectors)))
+            self.prepared.append(
+                None if is_stack else family.statistic.prepare(vectors, centers=self.centers)
+            )
+            self.gates.append(
+                1.0 if family.gate == NO_GATE else gate_of_diagonal(_diagonal(family.kernels[0], vectors))
+            )
 
     def matrix(self, rows: dict) -> np.ndarray:
-        """(n, L) kernel values of rows by view key; of ready-made matrices rows holds the stack (n, columns, M)."""
+        """(n, L) kernel values of rows by view key; of ready-made matrices rows holds the stack (n, columns,
+        M).
+        """
         total: Any = 0.0
-        for family, weights, prepared, gate in zip(self.families, self.weights, self.prepared, self.gates, strict=True):
+        for family, weights, prepared, gate in zip(
+            self.families, self.weights, self.prepared, self.gates, strict=True
+        ):
             if prepared is None:
                 total = total + self._stack_values(rows[family.statistic.view], family, weights)
                 continue
             statistic = family.statistic
             own = statistic.prepare(rows, centers=self.centers)
             bound = statistic.bound(max(statistic.largest(own), statistic.largest(prepared)))
-            values = family.combined(weights, bound, self.tabulated)(np.asarray(statistic.pairs(own, prepared), np.float64))
+            values = family.combined(weights, bound, self.tabulated)(
+                np.asarray(statistic.pairs(own, prepared), np.float64)
+            )
             if family.gate != NO_GATE:
                 values = values * gate_of_diagonal(_diagonal(family.kernels[0], rows))[:, None] * gate
             total = total + values

@@ -1,4 +1,6 @@
-"""A bank of kernels for people who have no opinion yet, and looks at the scales of columns: comparable, and not too large."""
+"""A bank of kernels for people who have no opinion yet, and looks at the scales of columns: comparable, and
+not too large.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ LARGE_SQUARES = 1e12
 def widths_around(array: Any, statistic: Statistic | None = None) -> list[float]:
     """Values of gamma for exp(-gamma * distance), 1 / (w * median distance) for w = 1/16 ... 16.
 
-    array : (n, d) rows, dense or sparse. statistic : a distance over the view None; the squared one when None.
+    array : (n, d) rows, dense or sparse. statistic : a distance over the view None; the squared one when
+    None.
     """
     statistic = SquaredDistance() if statistic is None else statistic
     rows = np.unique(np.linspace(0, array.shape[0] - 1, min(array.shape[0], SAMPLE)).astype(int))
@@ -47,12 +50,19 @@ def default_bank(array: Any) -> list[Kernel]:
 
 
 def scales_apart(array: Any) -> tuple[int, int, float] | None:
-    """(widest column, narrow column, ratio of their ranges) when the columns of (n, d) differ by orders of magnitude, else None.
+    """(widest column, narrow column, ratio of their ranges) when the columns of (n, d) differ by orders of
+    magnitude, else None.
 
-    Constant columns do not count, sparse matrices are not looked at (their columns are counts or indicators), and a tenth
-    of the columns may be narrower.
+    Constant columns do not count, sparse matrices are not looked at (their columns are counts or indicators),
+    and a tenth of the columns may be narrower.
     """
-    if is_sparse(array) or getattr(array, "ndim", 0) != 2 or array.dtype.kind != "f" or array.shape[1] < 2 or not len(array):
+    if (
+        is_sparse(array)
+        or getattr(array, "ndim", 0) != 2
+        or array.dtype.kind != "f"
+        or array.shape[1] < 2
+        or not len(array)
+    ):
         return None
     ranges = array.max(axis=0).astype(np.float64) - array.min(axis=0)
     varying = np.flatnonzero(ranges > 0)
@@ -65,7 +75,10 @@ def scales_apart(array: Any) -> tuple[int, int, float] | None:
 
 
 def check_squares(rows: Mapping, kernels: Sequence[Kernel], label: Callable[[Any, int], str]) -> None:
-    """Raise ValueError for numbers whose squares, or kernel values, are beyond float64. label : what to call a column of a view."""
+    """Raise ValueError for numbers whose squares, or kernel values, are beyond float64.
+
+    label : what to call a column of a view.
+    """
     found = _too_large(rows, kernels)
     if found is None:
         return
@@ -78,25 +91,35 @@ def check_squares(rows: Mapping, kernels: Sequence[Kernel], label: Callable[[Any
         row, column = (int(place) for place in np.argwhere(np.abs(values) >= limit)[0])
         value = values[row, column]
     raise ValueError(
-        f"{_where(key)} contains {value:.3g} in column {label(key, column)} (row {row}), too large for {kernel!r}: squares and products of "
-        "such numbers are beyond the range of float64; scale the columns first (sklearn.preprocessing.StandardScaler)"
+        f"{_where(key)} contains {value:.3g} in column {label(key, column)} (row {row}), too large for "
+        f"{kernel!r}: squares and products of "
+        "such numbers are beyond the range of float64; scale the columns first "
+        "(sklearn.preprocessing.StandardScaler)"
     )
 
 
 def beyond_float32(rows: Mapping, kernels: Sequence[Kernel], asked: bool) -> bool:
-    """Whether numbers are so large that float32 cannot hold their squares. asked : float32 was asked for, which is an error then."""
+    """Whether numbers are so large that float32 cannot hold their squares.
+
+    asked : float32 was asked for, which is an error then.
+    """
     found = _too_large(rows, kernels, np.float32)
     if found is not None and asked:
         kernel, key, limit = found
         raise ValueError(
-            f"dtype='float32', but {_where(key)} contains numbers of {limit:.2g} or more, too large for {kernel!r}: their squares and "
-            "products are beyond the range of float32; take dtype='auto' or 'float64', or scale the columns first"
+            f"dtype='float32', but {_where(key)} contains numbers of {limit:.2g} or more, too large for "
+            f"{kernel!r}: their squares and "
+            "products are beyond the range of float32; take dtype='auto' or 'float64', or scale the columns "
+            "first"
         )
     return found is not None
 
 
-def _too_large(rows: Mapping, kernels: Iterable[Kernel], dtype: Any = np.float64) -> tuple[Kernel, Any, float] | None:
-    """(kernel, key of its view, limit) of the first view with numbers from `limit` on that take a kernel out of `dtype`, or None.
+def _too_large(
+    rows: Mapping, kernels: Iterable[Kernel], dtype: Any = np.float64
+) -> tuple[Kernel, Any, float] | None:
+    """(kernel, key of its view, limit) of the first view with numbers from `limit` on that take a kernel out
+    of `dtype`, or None.
 
     rows : by view key. One pass over the rows of each view, and nothing written.
     """
@@ -115,14 +138,20 @@ def _too_large(rows: Mapping, kernels: Iterable[Kernel], dtype: Any = np.float64
                     return part, key, min(largest, float(np.sqrt(most / (4.0 * width))))
             if sums[key] > LARGE_SQUARES and isinstance(statistic, InnerProduct):
                 with np.errstate(over="ignore"):
-                    if not np.abs(part.profile(np.array([sums[key]]))).max() <= most:  # powers of inner products
+                    if (
+                        not np.abs(part.profile(np.array([sums[key]]))).max() <= most
+                    ):  # powers of inner products
                         return part, key, _largest(rows[key])
     return None
 
 
 def _parts(kernel: Kernel) -> Iterator[Kernel]:
     """The kernels that a sum, product or multiple is made of, or the kernel itself."""
-    inner = [part for part in (getattr(kernel, name, None) for name in ("left", "right", "kernel")) if isinstance(part, Kernel)]
+    inner = [
+        part
+        for part in (getattr(kernel, name, None) for name in ("left", "right", "kernel"))
+        if isinstance(part, Kernel)
+    ]
     for part in inner:
         yield from _parts(part)
     if not inner:

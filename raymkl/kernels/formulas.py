@@ -12,7 +12,16 @@ import numpy as np
 from ..data.store import KernelStore
 from ..data.views import is_views, n_rows, select, view_key
 from .base import Kernel
-from .pairs.statistics import Chi2Distance, InnerProduct, Intersection, KernelValue, L1Distance, Matrices, Prepared, SquaredDistance
+from .pairs.statistics import (
+    Chi2Distance,
+    InnerProduct,
+    Intersection,
+    KernelValue,
+    L1Distance,
+    Matrices,
+    Prepared,
+    SquaredDistance,
+)
 
 
 def _require_positive(kernel: Kernel, name: str) -> None:
@@ -80,10 +89,18 @@ class Polynomial(Kernel):
 
     def _check(self):
         _require_positive(self, "gamma")
-        if not (isinstance(self.degree, Real) and np.isfinite(self.degree) and int(self.degree) == self.degree and self.degree >= 1):
+        if not (
+            isinstance(self.degree, Real)
+            and np.isfinite(self.degree)
+            and int(self.degree) == self.degree
+            and self.degree >= 1
+        ):
             raise ValueError(f"Polynomial: degree must be an integer >= 1, got {self.degree!r}")
         if not (isinstance(self.coef0, Real) and np.isfinite(self.coef0) and self.coef0 >= 0):
-            raise ValueError(f"Polynomial: coef0 must be >= 0 (else the kernel is not positive definite), got {self.coef0!r}")
+            raise ValueError(
+                "Polynomial: coef0 must be >= 0 (else the kernel is not positive definite), got "
+                f"{self.coef0!r}"
+            )
 
     def statistic(self):
         return InnerProduct(view_key(self.view))
@@ -93,7 +110,10 @@ class Polynomial(Kernel):
 
     def powers(self):
         degree = int(self.degree)
-        return np.array([comb(degree, k) * self.gamma**k * self.coef0 ** (degree - k) for k in range(degree + 1)], dtype=float)
+        return np.array(
+            [comb(degree, k) * self.gamma**k * self.coef0 ** (degree - k) for k in range(degree + 1)],
+            dtype=float,
+        )
 
 
 class _Exponential(Kernel):
@@ -256,7 +276,9 @@ class Precomputed(Kernel):
 
     def __call__(self, X, Z=None):
         if Z is not None:
-            raise TypeError("a precomputed kernel has no formula: pass the (rows, columns, M) block itself, without Z")
+            raise TypeError(
+                "a precomputed kernel has no formula: pass the (rows, columns, M) block itself, without Z"
+            )
         stack = np.asarray(self._rows(X)[view_key(self.view)], dtype=np.float64)
         return stack[..., self.index] if stack.ndim == 3 else stack
 
@@ -322,12 +344,16 @@ class Custom(Kernel):
     def prepare_value(self, rows, dtype):
         array = rows[view_key(self.view)]
         # Numbers come as float64: a function that the user wrote should not meet the engine's float32.
-        return Prepared(np.asarray(array, np.float64) if getattr(array, "dtype", None) == np.float32 else array)
+        return Prepared(
+            np.asarray(array, np.float64) if getattr(array, "dtype", None) == np.float32 else array
+        )
 
     def pair_values(self, a, b):
         values = np.asarray(self.function(a.array, b.array), dtype=np.float64)
         if values.shape != (len(a), len(b)):
-            raise ValueError(f"{self!r} returned shape {values.shape} for blocks of {len(a)} and {len(b)} rows")
+            raise ValueError(
+                f"{self!r} returned shape {values.shape} for blocks of {len(a)} and {len(b)} rows"
+            )
         if not np.isfinite(values).all():
             raise ValueError(f"{self!r} returned NaN or infinity")
         return values
@@ -336,9 +362,13 @@ class Custom(Kernel):
         if self.diag_function is not None:
             values = np.asarray(self.diag_function(a.array), dtype=np.float64)
             if values.shape != (len(a),) or not np.isfinite(values).all():
-                raise ValueError(f"diag_function of {self!r} returned shape {values.shape} or NaN for {len(a)} rows")
+                raise ValueError(
+                    f"diag_function of {self!r} returned shape {values.shape} or NaN for {len(a)} rows"
+                )
             return values
-        return np.array([self.pair_values(a.take(slice(i, i + 1)), a.take(slice(i, i + 1)))[0, 0] for i in range(len(a))])
+        return np.array(
+            [self.pair_values(a.take(slice(i, i + 1)), a.take(slice(i, i + 1)))[0, 0] for i in range(len(a))]
+        )
 
     def _rows(self, X):
         return {view_key(self.view): select(X, self.view)}
@@ -352,10 +382,11 @@ class Custom(Kernel):
 
 
 class Absence(Kernel):
-    """k(x, z) = a(x)'a(z), the number of views that x and z both lack: a_v(x) = 1 where x lacks view v, else 0.
+    """k(x, z) = a(x)'a(z), the number of views that x and z both lack: a_v(x) = 1 where x lacks view v, else
+    0.
 
-    The last kernel of a model with missing="neutral", which learns by it what it means that a view is absent. Rows of anything but a
-    `Views` lack none.
+    The last kernel of a model with missing="neutral", which learns by it what it means that a view is absent.
+    Rows of anything but a `Views` lack none.
 
     Parameters
     ----------

@@ -2,7 +2,8 @@
 
     phi_m(x) = k_m(x, Z) K_ZZ^(-1/2),       <phi_m(x), phi_m(z)> = k_m(x, Z) K_ZZ^+ k_m(Z, z)
 
-which is k_m itself where Z is all rows. Kernels of one pair statistic share it. All in float64, blocks of rows at a time.
+which is k_m itself where Z is all rows. Kernels of one pair statistic share it. All in float64, blocks of
+rows at a time.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ NO_EIGENVALUE = 1e-10
 
 
 class Landmarks:
-    """L landmarks and M kernels. rows : features of the landmarks by view key. spherical : whether k(x, x) is brought to one."""
+    """L landmarks and M kernels.
+
+    rows : features of the landmarks by view key. spherical : whether k(x, x) is brought to one.
+    """
 
     def __init__(self, kernels: Sequence[Kernel], rows: dict, spherical: bool = False):
         self.rows, self.spherical, self.n_kernels = rows, spherical, len(kernels)
@@ -32,10 +36,15 @@ class Landmarks:
         self.gates = {m: gate_of_diagonal(diagonal) for m, diagonal in self.gates.items()}
 
     def values(self, rows: dict) -> Iterator[tuple[int, np.ndarray]]:
-        """Every kernel's number and its values (n, L) of rows by view key with the landmarks; one kernel's at a time are in memory."""
+        """Every kernel's number and its values (n, L) of rows by view key with the landmarks; one kernel's at
+        a time are in memory.
+        """
         own_gates = dict(self.diagonals(rows)) if self.spherical else {}
         for family, prepared in zip(self.families, self.prepared, strict=True):
-            pairs = np.asarray(family.statistic.pairs(family.statistic.prepare(rows, centers=self.centers), prepared), np.float64)
+            pairs = np.asarray(
+                family.statistic.pairs(family.statistic.prepare(rows, centers=self.centers), prepared),
+                np.float64,
+            )
             for position, m in enumerate(family.members):
                 values = np.asarray(family.values(position, pairs), np.float64)
                 if self.spherical:

@@ -1,4 +1,6 @@
-"""Facts about stacks (n, n, M) of square matrices by which kernels are told from other matrices, in passes over memory by some threads."""
+"""Facts about stacks (n, n, M) of square matrices by which kernels are told from other matrices, in passes
+over memory by some threads.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ BLOCK_BYTES = 2**22
 
 
 def survey(stack: np.ndarray, roots: np.ndarray, threads: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Per matrix the largest |K_ij|, |K_ij - K_ji| and |K_ij| - roots_i roots_j, (M,) each. roots : (n, M)."""
+    """Per matrix the largest |K_ij|, |K_ij - K_ji| and |K_ij| - roots_i roots_j, (M,) each.
+
+    roots : (n, M).
+    """
 
     def look(start: int) -> np.ndarray:
         found = np.zeros((3, stack.shape[2]))
@@ -29,13 +34,16 @@ def survey(stack: np.ndarray, roots: np.ndarray, threads: int) -> tuple[np.ndarr
 
 def quadratic_forms(stack: np.ndarray, vectors: np.ndarray, threads: int) -> np.ndarray:
     """(F, M) values v' K_m v of symmetric matrices. vectors : (F, n)."""
-    # In float64, also because float32 values near zero are denormal numbers, which BLAS is five times slower with.
+    # In float64, also because float32 values near zero are denormal numbers, which BLAS is five times slower
+    # with.
     n, step = len(stack), max(1, BLOCK_BYTES // max(8 * stack[0].size, 1))
 
     def part(start: int) -> np.ndarray:
         rows = slice(start, min(start + step, n))
         block = stack[rows, : rows.stop].astype(np.float64, copy=False)
-        products = 2.0 * (vectors[:, :start] @ block[:, :start]) + vectors[:, rows] @ block[:, start:]  # what is left of it counts twice
+        products = (
+            2.0 * (vectors[:, :start] @ block[:, :start]) + vectors[:, rows] @ block[:, start:]
+        )  # what is left of it counts twice
         return np.einsum("fi,ifm->fm", vectors[:, rows], products)
 
     with threadpool_limits(1), ThreadPoolExecutor(threads) as executor:

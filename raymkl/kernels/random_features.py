@@ -2,7 +2,8 @@
 
     phi(x) = D^-1/2 [cos(w_l'x), sin(w_l'x)]_l,   w_l = scales * noise_l,   noise_l ~ N(0, I)
 
-so that <phi(x), phi(z)> is about exp(-1/2 sum_j scales_j^2 (x_j - z_j)^2). A machine has one row of coefficients per class, and
+so that <phi(x), phi(z)> is about exp(-1/2 sum_j scales_j^2 (x_j - z_j)^2). A machine has one row of
+coefficients per class, and
 
     loss(x, y) = max(0, 1 + max_{m != y} s_m(x) - s_y(x)),   s_m(x) = coef_m' phi(x)
 
@@ -22,7 +23,9 @@ TILE = 2**18
 
 
 def draw_noise(seed: int, number: int, n_features: int, n_columns: int) -> np.ndarray:
-    """(D, d) standard normal numbers that depend on the seed and a number alone, so that nobody has to send them."""
+    """(D, d) standard normal numbers that depend on the seed and a number alone, so that nobody has to send
+    them.
+    """
     bits = np.random.Philox(key=np.array([seed, number], np.uint64))
     return np.random.Generator(bits).standard_normal((n_features, n_columns))
 
@@ -53,7 +56,9 @@ def scores_of(X: np.ndarray, frequency: np.ndarray, coef: np.ndarray) -> np.ndar
 
 
 def hinge(scores: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(n,) losses of scores (n, M) for classes y (n,), and (n,) the best of the other classes, the first of equals."""
+    """(n,) losses of scores (n, M) for classes y (n,), and (n,) the best of the other classes, the first of
+    equals.
+    """
     rows = np.arange(len(y))
     own = scores[rows, y]
     others = scores.copy()
@@ -81,9 +86,11 @@ def losses_of(X: np.ndarray, y: np.ndarray, frequency: np.ndarray, coef: np.ndar
 def gradients(
     X: np.ndarray, y: np.ndarray, shares: np.ndarray, frequency: np.ndarray, coef: np.ndarray, scales: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Gradients of sum_n shares_n loss_n: (M, 2 D) in the coefficients, (d,) in the logarithms of the scales (zeros unless wanted).
+    """Gradients of sum_n shares_n loss_n: (M, 2 D) in the coefficients, (d,) in the logarithms of the scales
+    (zeros unless wanted).
 
-    X : (n, d). y, shares : (n,). frequency : (d, D). coef : (M, 2 D). All of one dtype. scales : whether the second is wanted.
+    X : (n, d). y, shares : (n,). frequency : (d, D). coef : (M, 2 D). All of one dtype. scales : whether the
+    second is wanted.
     """
     by_coef, by_scales = np.zeros_like(coef), np.zeros(len(frequency), coef.dtype)
     D = frequency.shape[1]
@@ -108,7 +115,8 @@ def gradients(
 
 
 def moved_origin(coef: np.ndarray, noise: np.ndarray, scales: np.ndarray, center: np.ndarray) -> np.ndarray:
-    """(M, 2 D) coefficients over features of x that give the scores which coef (M, 2 D) gives over features of x - center.
+    """(M, 2 D) coefficients over features of x that give the scores which coef (M, 2 D) gives over features
+    of x - center.
 
     Every pair of a cosine and a sine is turned by the angle of the center, so that norms stay what they are.
     """

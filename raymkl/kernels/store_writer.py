@@ -1,4 +1,6 @@
-"""Writing kernel stores (see `store` for what they are): block by block, out of matrices or out of kernels and data."""
+"""Writing kernel stores (see `store` for what they are): block by block, out of matrices or out of kernels
+and data.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,16 @@ import numpy as np
 import pyarrow as pa
 import scipy.sparse as sp
 
-from ..data.store import COLUMN, DESCRIPTION, DTYPES, FORMAT, MAX_TENSOR_VALUES, KernelStore, file_name, is_store
+from ..data.store import (
+    COLUMN,
+    DESCRIPTION,
+    DTYPES,
+    FORMAT,
+    MAX_TENSOR_VALUES,
+    KernelStore,
+    file_name,
+    is_store,
+)
 from ..data.views import n_rows, view_of
 from .base import Kernel, row_centers
 from .pairs.families import group
@@ -23,7 +34,8 @@ from .pairs.statistics import Matrices
 
 # A block of rows (all kernels of it) is about this large: long enough for disks, short enough for memory.
 BLOCK_BYTES = 64 * 2**20
-# Kernels are evaluated in portions whose M values per pair stay in the cache of the processor while the M formulas take turns.
+# Kernels are evaluated in portions whose M values per pair stay in the cache of the processor while the M
+# formulas take turns.
 PORTION_BYTES = 2 * 2**20
 
 
@@ -88,14 +100,19 @@ def write_store(
     dtype = np.dtype(dtype)
     if dtype.name not in DTYPES:
         raise ValueError(f"dtype must be one of {DTYPES}, got {dtype.name}")
-    if block_rows is not None and (isinstance(block_rows, bool) or not isinstance(block_rows, int | np.integer) or block_rows < 1):
+    if block_rows is not None and (
+        isinstance(block_rows, bool) or not isinstance(block_rows, int | np.integer) or block_rows < 1
+    ):
         raise ValueError(f"block_rows must be a positive integer or None, got {block_rows!r}")
     report = _reporter(progress, target.name)
     _refuse_to_overwrite(target)
     source = _source(matrices_or_kernels, X)
     n, depth = source.n, source.depth
     if n * depth > MAX_TENSOR_VALUES:
-        raise ValueError(f"{n} rows x {depth} kernels exceed the {MAX_TENSOR_VALUES} values that Arrow allows in the tensor of one row")
+        raise ValueError(
+            f"{n} rows x {depth} kernels exceed the {MAX_TENSOR_VALUES} values that Arrow allows in the "
+            "tensor of one row"
+        )
     if block_rows is None:
         block_rows = max(1, BLOCK_BYTES // (n * depth * dtype.itemsize))
     block_rows = min(int(block_rows), n)
@@ -117,7 +134,14 @@ def write_store(
             _write_block(file, block)
             blocks.append({"start": start, "stop": stop, "bytes": file.stat().st_size})
             report(stop, n)
-        description = {"format": FORMAT, "n_rows": n, "n_kernels": depth, "dtype": dtype.name, "names": source.names, "blocks": blocks}
+        description = {
+            "format": FORMAT,
+            "n_rows": n,
+            "n_kernels": depth,
+            "dtype": dtype.name,
+            "names": source.names,
+            "blocks": blocks,
+        }
         (unfinished / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
         _refuse_to_overwrite(target)  # somebody else may have been faster
         unfinished.rename(target)
@@ -141,18 +165,28 @@ def _reporter(progress: Any, name: str) -> Callable[[int, int], Any]:
     if callable(progress):
         return progress
     if progress is not None and progress is not False:
-        raise TypeError(f"progress must be None, False or a function of (rows_done, n_rows), got {progress!r}")
+        raise TypeError(
+            f"progress must be None, False or a function of (rows_done, n_rows), got {progress!r}"
+        )
     if progress is False or sys.stderr is None or not sys.stderr.isatty():
         return lambda done, total: None
 
     def show(done: int, total: int) -> None:
-        print(f"\r{name}: {done} of {total} rows ({done / total:.0%})", end="\n" if done == total else "", file=sys.stderr, flush=True)
+        print(
+            f"\r{name}: {done} of {total} rows ({done / total:.0%})",
+            end="\n" if done == total else "",
+            file=sys.stderr,
+            flush=True,
+        )
 
     return show
 
 
 def _write_block(file: Path, block: np.ndarray) -> None:
-    """One Arrow file of the tensors block[0], block[1], ..., without a copy in memory. block : (rows, n, M), contiguous."""
+    """One Arrow file of the tensors block[0], block[1], ..., without a copy in memory.
+
+    block : (rows, n, M), contiguous.
+    """
     kind = pa.from_numpy_dtype(block.dtype)
     values = pa.Array.from_buffers(kind, block.size, [None, pa.py_buffer(block)])
     storage = pa.FixedSizeListArray.from_arrays(values, block[0].size)
@@ -172,7 +206,7 @@ def _check_finite(block: np.ndarray, first_row: int, names: Sequence[str] | None
         raise ValueError(f"{name} is {what} at row {first_row + row}, column {column}")
 
 
-# -- what is written: sources of blocks of rows -----------------------------------------------------------------------
+# -- what is written: sources of blocks of rows ----------------------------------------------------
 
 
 def _source(matrices_or_kernels: Any, X: Any) -> _StackRows | _MatrixRows | _FormulaRows:
@@ -185,7 +219,8 @@ def _source(matrices_or_kernels: Any, X: Any) -> _StackRows | _MatrixRows | _For
     if not hasattr(given, "shape") and any(isinstance(part, Kernel) for part in parts):
         if not all(isinstance(part, Kernel) for part in parts):
             raise TypeError(
-                "a list of kernels or a list of matrices is needed, not both in one; a matrix can be a view of X (see Precomputed)"
+                "a list of kernels or a list of matrices is needed, not both in one; a matrix can be a view "
+                "of X (see Precomputed)"
             )
         if X is None:
             raise ValueError("kernels need examples: write_store(path, kernels, X)")
@@ -210,7 +245,9 @@ class _StackRows:
     def __init__(self, stack: Any):
         shape = tuple(stack.shape)
         if len(shape) not in (2, 3) or shape[0] != shape[1] or 0 in shape:
-            raise ValueError(f"kernel matrices come in an array of shape (n, n, M) or (n, n), got shape {shape}")
+            raise ValueError(
+                f"kernel matrices come in an array of shape (n, n, M) or (n, n), got shape {shape}"
+            )
         self.stack = stack
         self.n = shape[0]
         self.depth = shape[2] if len(shape) == 3 else 1
@@ -224,7 +261,9 @@ class _StackRows:
 
 
 class _MatrixRows:
-    """Rows of several matrices (n, n), each an array or something that gives arrays when its rows are sliced."""
+    """Rows of several matrices (n, n), each an array or something that gives arrays when its rows are
+    sliced.
+    """
 
     names = None
 
@@ -240,13 +279,18 @@ class _MatrixRows:
         for number, matrix in enumerate(self.matrices):
             if tuple(matrix.shape) != (self.n, self.n) or self.n == 0:
                 wanted = "(n, n)" if number == 0 else f"({self.n}, {self.n}) as the first"
-                raise ValueError(f"matrix {number} has shape {tuple(matrix.shape)}; a list of kernel matrices needs shape {wanted}")
+                raise ValueError(
+                    f"matrix {number} has shape {tuple(matrix.shape)}; a list of kernel matrices needs shape "
+                    f"{wanted}"
+                )
 
     def plan(self, block_rows: int) -> None:
         pass
 
     def fill(self, start: int, stop: int, block: np.ndarray) -> None:
-        step = max(1, PORTION_BYTES // block[0].nbytes)  # the values of a pair lie side by side: see PORTION_BYTES
+        step = max(
+            1, PORTION_BYTES // block[0].nbytes
+        )  # the values of a pair lie side by side: see PORTION_BYTES
         for row in range(start, stop, step):
             part = block[row - start : row - start + step]
             for number, matrix in enumerate(self.matrices):
@@ -254,9 +298,11 @@ class _MatrixRows:
 
 
 class _FormulaRows:
-    """Rows of kernels over examples. Pair statistics are computed in *bands* of rows, made of square tiles (see `write_store`).
+    """Rows of kernels over examples. Pair statistics are computed in *bands* of rows, made of square tiles
+    (see `write_store`).
 
-    A band is as high as a block, or several blocks: kernels by the dozen make blocks of few rows, and tiles that small would be slow.
+    A band is as high as a block, or several blocks: kernels by the dozen make blocks of few rows, and tiles
+    that small would be slow.
     """
 
     def __init__(self, kernels: Sequence[Kernel], X: Any):
@@ -280,15 +326,24 @@ class _FormulaRows:
         depth = shape[2] if len(shape) == 3 else 1
         for kernel in family.kernels:
             if len(shape) not in (2, 3) or shape[:2] != (self.n, self.n) or not 0 <= kernel.index < depth:
-                raise ValueError(f"{kernel!r} needs its matrix of shape ({self.n}, {self.n}), but the view has shape {shape}")
+                raise ValueError(
+                    f"{kernel!r} needs its matrix of shape ({self.n}, {self.n}), but the view has shape "
+                    f"{shape}"
+                )
 
     def plan(self, block_rows: int) -> None:
         formulas = sum(not isinstance(family.statistic, Matrices) for family in self.families)
-        blocks_per_band = max(1, BLOCK_BYTES // (np.dtype(np.float64).itemsize * self.n * block_rows * max(1, formulas)))
+        blocks_per_band = max(
+            1, BLOCK_BYTES // (np.dtype(np.float64).itemsize * self.n * block_rows * max(1, formulas))
+        )
         self.band_rows = min(self.n, block_rows * blocks_per_band)
-        self.bounds = [(first, min(first + self.band_rows, self.n)) for first in range(0, self.n, self.band_rows)]
+        self.bounds = [
+            (first, min(first + self.band_rows, self.n)) for first in range(0, self.n, self.band_rows)
+        ]
         self.tiles = [
-            None if isinstance(family.statistic, Matrices) else [prepared.take(slice(*bounds)) for bounds in self.bounds]
+            None
+            if isinstance(family.statistic, Matrices)
+            else [prepared.take(slice(*bounds)) for bounds in self.bounds]
             for family, prepared in zip(self.families, self.prepared, strict=True)
         ]
         self.bands: list[np.ndarray | None] = [None] * len(self.families)
@@ -298,7 +353,9 @@ class _FormulaRows:
             if isinstance(family.statistic, Matrices):
                 stack = self.prepared[number].array
                 for member, kernel in zip(family.members, family.kernels, strict=True):
-                    block[:, :, member] = stack[start:stop] if stack.ndim == 2 else stack[start:stop, :, kernel.index]
+                    block[:, :, member] = (
+                        stack[start:stop] if stack.ndim == 2 else stack[start:stop, :, kernel.index]
+                    )
                 continue
             pairs = self._statistics(number, start, stop).reshape(-1)
             values = block.reshape(-1, self.depth)
@@ -315,12 +372,15 @@ class _FormulaRows:
         band = self.bands[number]
         if start == first:
             band = self._band(number, own)
-        # A band is dropped with its last block: when a band is no more than a block, one family's is there at a time.
+        # A band is dropped with its last block: when a band is no more than a block, one family's is there at
+        # a time.
         self.bands[number] = band if stop < last else None
         return band[start - first : stop - first]
 
     def _band(self, number: int, own: int) -> np.ndarray:
-        """Pair statistics (rows of band `own`, n) of one family: tile by tile, the earlier rows always on the left."""
+        """Pair statistics (rows of band `own`, n) of one family: tile by tile, the earlier rows always on the
+        left.
+        """
         statistic, tiles = self.families[number].statistic, self.tiles[number]
         first, last = self.bounds[own]
         band = np.empty((last - first, self.n))
@@ -331,7 +391,9 @@ class _FormulaRows:
                 raise ValueError(f"rows {first}:{last} against columns {left}:{right}: {error}") from error
             if other == own:
                 tile = (tile + tile.T) / 2
-                np.fill_diagonal(tile, statistic.diagonal(tiles[own]))  # known better than the pair formula gives it
+                np.fill_diagonal(
+                    tile, statistic.diagonal(tiles[own])
+                )  # known better than the pair formula gives it
             band[:, left:right] = tile.T if other < own else tile
         return band
 
@@ -347,6 +409,13 @@ def _check_examples(rows: Mapping) -> None:
         if numbers.dtype.kind != "f" or np.isfinite(numbers).all():
             continue
         bad = int(np.argmin(np.isfinite(numbers)))
-        row = int(np.searchsorted(array.indptr, bad, side="right") - 1 if sp.issparse(array) else np.unravel_index(bad, array.shape)[0])
+        row = int(
+            np.searchsorted(array.indptr, bad, side="right") - 1
+            if sp.issparse(array)
+            else np.unravel_index(bad, array.shape)[0]
+        )
         where = "X" if key is None else f"view {view_of(key)!r} of X"
-        raise ValueError(f"{where} contains NaN or infinity in row {row}; missing and infinite values must be dealt with first")
+        raise ValueError(
+            f"{where} contains NaN or infinity in row {row}; missing and infinite values must be dealt with "
+            "first"
+        )

@@ -26,7 +26,8 @@ class Spectrum(Kernel):
 
     Parameters
     ----------
-    k : length of the pieces, >= 1. The number of possible pieces, (letters in the alphabet)^k, may be up to 4e18 (k = 31 for dna).
+    k : length of the pieces, >= 1. The number of possible pieces, (letters in the alphabet)^k, may be up to
+    4e18 (k = 31 for dna).
     view : column or key that holds the strings; None for a plain list.
     alphabet : "dna", "rna", "protein", or letters of your own in upper case.
 
@@ -57,7 +58,9 @@ class Spectrum(Kernel):
             most = 1
             while len(letters) > 1 and len(letters) ** (most + 1) <= LARGEST_CODE:
                 most += 1
-            raise ValueError(f"Spectrum: k={self.k} is too large; with {len(letters)} letters k may be at most {most}")
+            raise ValueError(
+                f"Spectrum: k={self.k} is too large; with {len(letters)} letters k may be at most {most}"
+            )
 
     def statistic(self):
         return KmerCounts(view_key(self.view), letters_of(self.alphabet), int(self.k))
@@ -67,12 +70,15 @@ class Spectrum(Kernel):
 
 
 class WeightedDegree(Kernel):
-    """Pieces of up to `degree` letters that two sequences of one length share at the same place, or up to `shift` places apart.
+    """Pieces of up to `degree` letters that two sequences of one length share at the same place, or up to
+    `shift` places apart.
 
-        k(x, z) = sum_{d=1..D} beta_d sum_i sum_{s=0..S} 1 / (2 (s + 1)) ( [x_{i+s..} = z_{i..}] + [x_{i..} = z_{i+s..}] )
+        k(x, z) = sum_{d=1..D} beta_d sum_i sum_{s=0..S} 1 / (2 (s + 1)) ( [x_{i+s..} = z_{i..}] + [x_{i..} =
+        z_{i+s..}] )
         beta_d  = 2 (D - d + 1) / (D (D + 1))
 
-    where [ ] is 1 when the d letters from there on agree, else 0. A letter outside the alphabet agrees with nothing.
+    where [ ] is 1 when the d letters from there on agree, else 0. A letter outside the alphabet agrees with
+    nothing.
 
     Parameters
     ----------
@@ -90,7 +96,8 @@ class WeightedDegree(Kernel):
 
     References
     ----------
-    Raetsch, Sonnenburg, Schoelkopf: RASE: recognition of alternatively spliced exons in C. elegans. Bioinformatics 21, 2005.
+    Raetsch, Sonnenburg, Schoelkopf: RASE: recognition of alternatively spliced exons in C. elegans.
+    Bioinformatics 21, 2005.
     """
 
     def __init__(self, degree: int, shift: int = 0, view: Any = None, alphabet: str = "dna"):

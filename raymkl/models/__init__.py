@@ -1,1 +1,3 @@
-"""Estimators in the manner of scikit-learn: they check, describe heads, hand to the engine, and keep arrays."""
+"""Estimators in the manner of scikit-learn: they check, describe heads, hand to the engine, and keep
+arrays.
+"""

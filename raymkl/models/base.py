@@ -1,6 +1,8 @@
-"""What all estimators share: checking parameters, describing the problem to the engine, keeping what it learned.
+"""What all estimators share: checking parameters, describing the problem to the engine, keeping what it
+learned.
 
-An estimator is thin: it turns labels into heads, hands rows and heads to `engine.train`, and keeps an `Expansion`.
+An estimator is thin: it turns labels into heads, hands rows and heads to `engine.train`, and keeps an
+`Expansion`.
 """
 
 from __future__ import annotations
@@ -46,30 +48,33 @@ SMALL_PROBLEM = 1_000_000
 SMALL_PROBLEM_LARGE_P = 50_000_000
 # In float64, so many kernel values are computed by their formulas in less time than it takes to make a table.
 FEW_VALUES = 50_000
-# With dtype="auto", statistics without an upper bound (inner products, values of kernels) are float64 when C times their largest value
-# exceeds this: f is then a small difference of large numbers.
+# With dtype="auto", statistics without an upper bound (inner products, values of kernels) are float64 when C
+# times their largest value exceeds this: f is then a small difference of large numbers.
 LARGE_VALUES = 1_000.0
 # Statistics of dense rows with at most this many columns are not cached.
 LIGHT_COLUMNS = 64
 NO_SPHERICAL_MATRICES = (
-    'normalize="spherical" needs k(x, x) of new examples, which ready-made matrices do not hold; normalise the matrices first'
+    'normalize="spherical" needs k(x, x) of new examples, which ready-made matrices do '
+    "not hold; normalise the matrices first"
 )
 
 
 class BaseMKL(WithCallbacks):
     """Base of the estimators; see `MKLClassifier` for the parameters.
 
-    It stands before scikit-learn's mixin of the kind of estimator, whose `score` it prepares X and y for, and before `BaseEstimator`:
-    `class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator)`.
+    It stands before scikit-learn's mixin of the kind of estimator, whose `score` it prepares X and y for, and
+    before `BaseEstimator`: `class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator)`.
 
-    A fitted estimator holds one `Expansion`, the attribute `expansion_`, from which predictions are made; files, diagnostics and reports
-    read it and public attributes alone. Searches describe their heads by `_check_params`, `_read`, `_describe`, `_head_params` and
-    `_fold_to_score`.
+    A fitted estimator holds one `Expansion`, the attribute `expansion_`, from which predictions are made;
+    files, diagnostics and reports read it and public attributes alone. Searches describe their heads by
+    `_check_params`, `_read`, `_describe`, `_head_params` and `_fold_to_score`.
     """
 
-    # Whether a search may state folds as heads over one set of blocks, by `_fold`; not so where more than weights is learned from rows.
+    # Whether a search may state folds as heads over one set of blocks, by `_fold`; not so where more than
+    # weights is learned from rows.
     _can_fold = False
-    # Whether new examples bring columns of all training rows of a ready-made matrix, not only those of support vectors.
+    # Whether new examples bring columns of all training rows of a ready-made matrix, not only those of
+    # support vectors.
     _needs_all_columns = False
     # Parameters that a search may change without new kernel blocks.
     _head_params: frozenset[str] = frozenset()
@@ -80,7 +85,7 @@ class BaseMKL(WithCallbacks):
         tags.input_tags.pairwise = isinstance(self.kernels, str) and self.kernels == "precomputed"
         return tags
 
-    # -- checks -------------------------------------------------------------------------------------------------------
+    # -- checks ------------------------------------------------------------------------------------
 
     def _check_params(self) -> None:
         """Raise ValueError or TypeError that names the argument, what came and what is accepted."""
@@ -96,7 +101,9 @@ class BaseMKL(WithCallbacks):
             ("dtype", DTYPES),
         ):
             value = getattr(self, name)
-            if not any(value is option or value == option for option in known) and not (name == "normalize" and isinstance(value, TailSum)):
+            if not any(value is option or value == option for option in known) and not (
+                name == "normalize" and isinstance(value, TailSum)
+            ):
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}; got {value!r}")
         check_engine(self.engine)
         if hasattr(self, "missing"):
@@ -104,15 +111,26 @@ class BaseMKL(WithCallbacks):
         norm = self._norm_of()
         if self.theta_step == "cutting_plane" and not norm.has_cutting_planes:
             given = f"p={self.p!r}" if getattr(self, "norm", None) is None else f"norm={norm!r}"
-            raise ValueError(f'theta_step="cutting_plane" needs p in [1, 2], got {given}; use theta_step="auto"')
+            raise ValueError(
+                f'theta_step="cutting_plane" needs p in [1, 2], got {given}; use theta_step="auto"'
+            )
         check_prices(*self._prices, self.p, getattr(self, "norm", None), self.theta_step)
         if self._by_pattern and (getattr(self, "norm", None) is not None or self._prices[0]):
-            other = f"norm={self.norm!r}" if getattr(self, "norm", None) is not None else f"beta={self._prices[0]!r}"
-            raise ValueError(f'missing="pattern" has a block norm p of its own for every pattern, and takes no other; got {other}')
+            other = (
+                f"norm={self.norm!r}"
+                if getattr(self, "norm", None) is not None
+                else f"beta={self._prices[0]!r}"
+            )
+            raise ValueError(
+                'missing="pattern" has a block norm p of its own for every pattern, and takes no other; got '
+                f"{other}"
+            )
         if not isinstance(getattr(self, "shared_weights", False), bool | np.bool_):
             raise ValueError(f"shared_weights must be True or False, got {self.shared_weights!r}")
         if self.ray_params is not None and not isinstance(self.ray_params, RayParams):
-            raise TypeError(f"ray_params must be a raymkl.RayParams or None, got {type(self.ray_params).__name__}")
+            raise TypeError(
+                f"ray_params must be a raymkl.RayParams or None, got {type(self.ray_params).__name__}"
+            )
 
     @property
     def _by_pattern(self) -> bool:
@@ -125,7 +143,10 @@ class BaseMKL(WithCallbacks):
         return getattr(self, "beta", 0.0), getattr(self, "kernel_costs", None)
 
     def _norm_of(self, n_kernels: int | None = None) -> Norm:
-        """The norm over the kernels: `norm`, or the block norm `p`. n_kernels : to check that it is one over so many."""
+        """The norm over the kernels: `norm`, or the block norm `p`.
+
+        n_kernels : to check that it is one over so many.
+        """
         norm = getattr(self, "norm", None)
         if norm is None:
             return LpNorm(float(self.p))
@@ -141,25 +162,33 @@ class BaseMKL(WithCallbacks):
         if isinstance(kernels, str):
             raise ValueError(f'kernels must be a list of kernels or "precomputed", got {kernels!r}')
         if kernels is None:
-            some = sources.sample(X) if isinstance(X, sources.SourceInput) else X[X.has()] if is_views(X) else X
+            some = (
+                sources.sample(X) if isinstance(X, sources.SourceInput) else X[X.has()] if is_views(X) else X
+            )
             return default_bank(reading.rows_of(some, [Linear()])[None])
         if isinstance(kernels, Kernel):
             kernels = [kernels]
         try:
             kernels = list(kernels)
         except TypeError:
-            raise TypeError(f'kernels must be a list of kernels or "precomputed", got {type(self.kernels).__name__}') from None
+            raise TypeError(
+                f'kernels must be a list of kernels or "precomputed", got {type(self.kernels).__name__}'
+            ) from None
         if not kernels:
             raise ValueError("kernels is an empty list; at least one kernel is needed")
         for position, kernel in enumerate(kernels):
             if not isinstance(kernel, Kernel):
-                raise TypeError(f"kernels[{position}] is a {type(kernel).__name__}, not a kernel (see raymkl.kernels)")
+                raise TypeError(
+                    f"kernels[{position}] is a {type(kernel).__name__}, not a kernel (see raymkl.kernels)"
+                )
         if self.normalize == "spherical" and any(map(reading.is_matrix, kernels)):
             raise ValueError(NO_SPHERICAL_MATRICES)
         return kernels
 
     def _source_of(self, X: Any, y: Any = None) -> tuple[Any, Any]:
-        """X and y; a path or Dataset becomes a source of rows (a path of ready-made kernels is a kernel store), a label column labels."""
+        """X and y; a path or Dataset becomes a source of rows (a path of ready-made kernels is a kernel
+        store), a label column labels.
+        """
         if isinstance(X, SessionRows):
             X.check_open()
             inner, y = self._source_of(X.X, y)
@@ -168,7 +197,10 @@ class BaseMKL(WithCallbacks):
         return (X, sources.known_labels(y)) if precomputed else sources.source_of(X, y)
 
     def _read(self, X: Any, reset: bool) -> tuple[Any, dict, list[Kernel]]:
-        """Container, rows by view key, and kernels; all checks of X that need no y. Rows that were put into a session know their home."""
+        """Container, rows by view key, and kernels; all checks of X that need no y.
+
+        Rows that were put into a session know their home.
+        """
         X, _ = self._source_of(X)
         if not isinstance(X, SessionRows):
             return self._read_rows(X, reset)
@@ -196,10 +228,14 @@ class BaseMKL(WithCallbacks):
         kernels = self._check_kernels(X) if reset else self.kernels_
         if getattr(self, "missing", "error") == "error":
             refuse(X, kernels, None if hasattr(self, "missing") else type(self).__name__)
-        vectors = [kernel for kernel in kernels if not reading.is_matrix(kernel) and not isinstance(kernel, Absence)]
+        vectors = [
+            kernel for kernel in kernels if not reading.is_matrix(kernel) and not isinstance(kernel, Absence)
+        ]
         if isinstance(X, sources.SourceInput):
             spherical = self.normalize == "spherical"
-            rows = sources.survey(X, vectors, diagonals=spherical, largest=not spherical and self.dtype == "auto")
+            rows = sources.survey(
+                X, vectors, diagonals=spherical, largest=not spherical and self.dtype == "auto"
+            )
         else:
             rows = reading.rows_of(X, vectors, None if reset else self.expansion_.support_rows)
             if isinstance(X, sources.Batch):
@@ -220,8 +256,12 @@ class BaseMKL(WithCallbacks):
             self._warn_if_unscaled(rows, kernels)
         return X, *self._with_presence(X, rows, kernels, reset)
 
-    def _with_presence(self, X: Any, rows: dict, kernels: list[Kernel], reset: bool) -> tuple[dict, list[Kernel]]:
-        """Rows that know which views they have, and the kernels with that of missing="neutral"; all as they came without `missing`."""
+    def _with_presence(
+        self, X: Any, rows: dict, kernels: list[Kernel], reset: bool
+    ) -> tuple[dict, list[Kernel]]:
+        """Rows that know which views they have, and the kernels with that of missing="neutral"; all as they
+        came without `missing`.
+        """
         if not hasattr(self, "missing"):
             return rows, kernels
         n = next(iter(rows.values())).shape[0]
@@ -230,13 +270,20 @@ class BaseMKL(WithCallbacks):
             vars(self).pop("patterns_", None)
             self.view_names_, self.present_ = presence.names, presence.there.mean(axis=0)
             kernels = [*kernels, Absence(of=tuple(presence.names))] if self.missing == "neutral" else kernels
-        absences = {key: kernel.indicators(X) for kernel in kernels if isinstance(kernel, Absence) for key in kernel.views}
+        absences = {
+            key: kernel.indicators(X)
+            for kernel in kernels
+            if isinstance(kernel, Absence)
+            for key in kernel.views
+        }
         return RowsOfViews({**rows, **absences}, presence), kernels
 
     def _matrix_columns(self, X: Any) -> dict[str, reading.MatrixColumns]:
-        """By name of the view, the columns of ready-made matrices that stand for the support vectors (or all training rows).
+        """By name of the view, the columns of ready-made matrices that stand for the support vectors (or all
+        training rows).
 
-        Rows of the matrices that the model was fitted to are found by number; a model out of a file does not know them.
+        Rows of the matrices that the model was fitted to are found by number; a model out of a file does not
+        know them.
         """
         if not is_views(X):
             return {}
@@ -249,12 +296,18 @@ class BaseMKL(WithCallbacks):
             if not is_store(key)
         }
         fitted = getattr(self, "_training_columns", {})
-        return known | {name: columns._replace(numbers=columns.numbers[chosen]) for name, columns in fitted.items()}
+        return known | {
+            name: columns._replace(numbers=columns.numbers[chosen]) for name, columns in fitted.items()
+        }
 
     def _warn_if_unscaled(self, rows: dict, kernels: list[Kernel]) -> None:
-        """Distances and inner products of columns on very different scales are those of the widest column alone."""
+        """Distances and inner products of columns on very different scales are those of the widest column
+        alone.
+        """
         statistics = [kernel.statistic() for kernel in kernels]
-        for key in dict.fromkeys(statistic.view for statistic in statistics if isinstance(statistic, SCALE_DEPENDENT)):
+        for key in dict.fromkeys(
+            statistic.view for statistic in statistics if isinstance(statistic, SCALE_DEPENDENT)
+        ):
             apart = scales_apart(rows[key])
             if apart is None:
                 continue
@@ -263,14 +316,16 @@ class BaseMKL(WithCallbacks):
             if key is None and len(names) == rows[key].shape[1]:
                 wide, narrow = repr(str(names[wide])), repr(str(names[narrow]))
             warnings.warn(
-                f"the columns of {'X' if key is None else f'view {view_of(key)!r}'} differ by orders of magnitude (column {wide} is "
-                f"{ratio:,.0f} times as wide as column {narrow}), so distances and inner products hardly see the narrow ones; scale them "
+                f"the columns of {'X' if key is None else f'view {view_of(key)!r}'} differ by orders of "
+                f"magnitude (column {wide} is "
+                f"{ratio:,.0f} times as wide as column {narrow}), so distances and inner products hardly see "
+                "the narrow ones; scale them "
                 "first (sklearn.preprocessing.StandardScaler)",
                 UserWarning,
                 stacklevel=4,
             )
 
-    # -- training -----------------------------------------------------------------------------------------------------
+    # -- training ----------------------------------------------------------------------------------
 
     def _describe(
         self,
@@ -282,9 +337,9 @@ class BaseMKL(WithCallbacks):
     ) -> tuple[Problem, dict, list[int] | None]:
         """The problem for the engine, its rows in the dtype to work in, and the gate of every entry.
 
-        kernels : of every entry or, without `gating`, of the model. gating : gates (n, J), or None if they are yet to be learned, and the
-        gate of every entry; by default those of `missing` and of normalize="spherical". constants : whether heads are yet to be given
-        theirs.
+        kernels : of every entry or, without `gating`, of the model. gating : gates (n, J), or None if they
+        are yet to be learned, and the gate of every entry; by default those of `missing` and of
+        normalize="spherical". constants : whether heads are yet to be given theirs.
         """
         for key in dict.fromkeys(kernel.statistic().view for kernel in kernels if reading.is_matrix(kernel)):
             reading.check_kernel_stack(rows[key], "X" if key is None else f"view {view_of(key)!r} of X")
@@ -301,12 +356,16 @@ class BaseMKL(WithCallbacks):
         for family in families:
             family.present = found.present_of(family.gate)
         light = _light(families, rows)
-        # Where weights are not bounded (p > 2, say) quadratic terms may vanish: their round-off decides about the gap, and light statistics
-        # cost little more in float64.
+        # Where weights are not bounded (p > 2, say) quadratic terms may vanish: their round-off decides about
+        # the gap, and light statistics cost little more in float64.
         cheap = values <= SMALL_PROBLEM_LARGE_P or all(family.statistic in light for family in families)
         bounded = all(head.norm.bounded for head in heads)
         small = values <= SMALL_PROBLEM or (not bounded and cheap)
-        double = self.dtype == "float64" or (self.dtype == "auto" and small) or beyond_float32(rows, kernels, self.dtype == "float32")
+        double = (
+            self.dtype == "float64"
+            or (self.dtype == "auto" and small)
+            or beyond_float32(rows, kernels, self.dtype == "float32")
+        )
         dtype = np.float64 if double else np.float32
         problem = Problem(
             views=list(rows),
@@ -320,16 +379,22 @@ class BaseMKL(WithCallbacks):
             may_widen=self.dtype == "auto" and not double,
             light=light,
             # The gates of "spherical" bring all values down to one.
-            wide=frozenset() if double or self.dtype != "auto" or self.normalize == "spherical" else self._wide(rows, families, heads),
+            wide=frozenset()
+            if double or self.dtype != "auto" or self.normalize == "spherical"
+            else self._wide(rows, families, heads),
             depths={key: array.shape[2] for key, array in rows.items() if getattr(array, "ndim", 2) == 3},
         )
         problem.cells = cell_dtypes(families, rows, problem.dtype_of)
         return problem, rows, gate_of_entry
 
     def _entries(self, rows: dict, kernels: list[Kernel], heads: list[Head]) -> tuple[list[Kernel], Gating]:
-        """The kernel of every entry, and the gates: a round over the kernels, or with missing="pattern" one for each cluster."""
+        """The kernel of every entry, and the gates: a round over the kernels, or with missing="pattern" one
+        for each cluster.
+        """
         presence = presence_of(rows) if getattr(self, "missing", "error") != "error" else None
-        gating = gating_of(kernels, rows, presence, self.normalize == "spherical", getattr(self, "missing", None) == "scaled")
+        gating = gating_of(
+            kernels, rows, presence, self.normalize == "spherical", getattr(self, "missing", None) == "scaled"
+        )
         if not self._by_pattern:
             return kernels, gating
         self.patterns_ = presence.patterns
@@ -339,7 +404,9 @@ class BaseMKL(WithCallbacks):
             head.normalisation = None if head.normalisation is None else np.tile(head.normalisation, rounds)
         return kernels * rounds, clustered(gating, presence.clusters(self.patterns_))
 
-    def _set_constants(self, rows: dict, kernels: list[Kernel], heads: list[Head], known: dict | None = None) -> None:
+    def _set_constants(
+        self, rows: dict, kernels: list[Kernel], heads: list[Head], known: dict | None = None
+    ) -> None:
         """Give heads what is learned of their rows before training: factors of normalize="tail", and prices.
 
         known : tail sums that need not be found again. Those of an earlier fit are forgotten.
@@ -370,7 +437,9 @@ class BaseMKL(WithCallbacks):
         """Weights (M,) to begin with; those of kernels with prices are in no ball."""
         return np.maximum(theta, 0.0) if self._prices[0] else self._norm_of(len(theta)).project(theta)
 
-    def _train(self, rows: dict, kernels: list[Kernel], heads: list[Head], folds: FoldsBeside | None = None) -> None:
+    def _train(
+        self, rows: dict, kernels: list[Kernel], heads: list[Head], folds: FoldsBeside | None = None
+    ) -> None:
         """Hand the problem to the engine and keep what it learned.
 
         folds : whose heads are trained beside these, and that take their results.
@@ -386,7 +455,9 @@ class BaseMKL(WithCallbacks):
             self.history_ = [row for row in self.history_ if row["head"] < len(heads)]
         self._keep(results)
         if self._by_pattern:
-            self.kernel_weights_ = self.kernel_weights_.reshape(*self.kernel_weights_.shape[:-1], -1, len(kernels))
+            self.kernel_weights_ = self.kernel_weights_.reshape(
+                *self.kernel_weights_.shape[:-1], -1, len(kernels)
+            )
         self._expand(effective_weights(results), rows, problem.gates, gate_of_entry)
         self._warn_if_short(results)
 
@@ -409,7 +480,9 @@ class BaseMKL(WithCallbacks):
             and largest * max(largest_diagonal(kernel, rows) for kernel in family.kernels) > LARGE_VALUES
         )
 
-    def _spherical_gates(self, rows: dict, kernels: list[Kernel]) -> tuple[np.ndarray | None, list[int] | None]:
+    def _spherical_gates(
+        self, rows: dict, kernels: list[Kernel]
+    ) -> tuple[np.ndarray | None, list[int] | None]:
         """Gates of normalize="spherical": (n, J) and the gate of every kernel."""
         return spherical_gates(kernels, rows) if self.normalize == "spherical" else (None, None)
 
@@ -439,25 +512,32 @@ class BaseMKL(WithCallbacks):
         ):
             setattr(self, name, float(values[0]) if shared else np.array(values))
 
-    def _expand(self, weights: np.ndarray, rows: dict, gates: np.ndarray | None, gate_of_entry: list[int] | None) -> None:
+    def _expand(
+        self, weights: np.ndarray, rows: dict, gates: np.ndarray | None, gate_of_entry: list[int] | None
+    ) -> None:
         """Keep what predictions are made of. weights : (H, E). rows, gates : of all training rows."""
-        self.expansion_ = Expansion.of_training(self.kernels_, weights, self.dual_coef_, self.support_, rows, gates, gate_of_entry)
+        self.expansion_ = Expansion.of_training(
+            self.kernels_, weights, self.dual_coef_, self.support_, rows, gates, gate_of_entry
+        )
 
     def _warn_if_short(self, results: list) -> None:
         if not self.converged_ and not stop_was_asked(self):
             worst = max(result.certificate.gap for result in results)
             warnings.warn(
-                f"stopped after {self.n_iter_} rounds with a relative duality gap of {worst:.3g}, above tol={self.tol:g}; "
+                f"stopped after {self.n_iter_} rounds with a relative duality gap of {worst:.3g}, above "
+                f"tol={self.tol:g}; "
                 "the model is feasible and its gap is certified, but raise max_iter or tol",
                 ConvergenceWarning,
                 stacklevel=5,
             )
 
-    def _fold_to_score(self, y: np.ndarray, sample_weight: np.ndarray | None, train: np.ndarray) -> tuple[list[Head], Any]:
+    def _fold_to_score(
+        self, y: np.ndarray, sample_weight: np.ndarray | None, train: np.ndarray
+    ) -> tuple[list[Head], Any]:
         """Heads of one fold of a search, and what turns their decision values into an estimator to score."""
         return self._fold(y, sample_weight, train)
 
-    # -- prediction ---------------------------------------------------------------------------------------------------
+    # -- prediction --------------------------------------------------------------------------------
 
     def _decision(self, X: Any) -> np.ndarray:
         """(n, n_heads) decision values."""
@@ -469,21 +549,25 @@ class BaseMKL(WithCallbacks):
         return self.expansion_.decision(rows, gates) + self.intercept_
 
     def _rows_to_predict(self, X: Any, copy: bool = True) -> tuple[dict, np.ndarray | None]:
-        """What the expansion takes: rows by view key (of ready-made matrices the columns of `support_`), and gates (n, J) or None.
+        """What the expansion takes: rows by view key (of ready-made matrices the columns of `support_`), and
+        gates (n, J) or None.
 
         copy : columns of `support_` as arrays; else as `SomeColumns` of what came.
         """
         _, read, _ = self._read(X, reset=False)
         rows = self.expansion_.with_support_columns(read, copy)
         spherical, scaled = self.normalize == "spherical", getattr(self, "missing", None) == "scaled"
-        return rows, gates_of_new(self.expansion_, rows, presence_of(read), getattr(self, "patterns_", None), spherical, scaled)
+        return rows, gates_of_new(
+            self.expansion_, rows, presence_of(read), getattr(self, "patterns_", None), spherical, scaled
+        )
 
     @datasets_too
     def contributions(self, X: Any) -> np.ndarray:
         """The part of the decision value that each kernel brings.
 
-        They sum over kernels to `decision_function(X) - intercept_`. A kernel with a large contribution of the decision's sign
-        speaks for the decision, one of the opposite sign against it. A localized model adds up the parts of its clusters.
+        They sum over kernels to `decision_function(X) - intercept_`. A kernel with a large contribution of
+        the decision's sign speaks for the decision, one of the opposite sign against it. A localized model
+        adds up the parts of its clusters.
 
         Parameters
         ----------
@@ -491,7 +575,8 @@ class BaseMKL(WithCallbacks):
 
         Returns
         -------
-        contributions : (n, M) when the model has one decision value per example (two classes), else (n, n_heads, M), with heads
+        contributions : (n, M) when the model has one decision value per example (two classes), else (n,
+        n_heads, M), with heads
             in the order of the columns of `decision_function`.
 
         Examples
@@ -499,10 +584,12 @@ class BaseMKL(WithCallbacks):
         >>> from sklearn.datasets import load_iris
         >>> from raymkl import MKLClassifier, kernels
         >>> X, y = load_iris(return_X_y=True)
-        >>> clf = MKLClassifier(kernels=[*kernels.rbf([0.1, 1.0]), kernels.Linear()], engine="local").fit(X, y)
+        >>> clf = MKLClassifier(kernels=[*kernels.rbf([0.1, 1.0]), kernels.Linear()], engine="local").fit(X,
+        ...     y)
         >>> clf.contributions(X).shape
         (150, 3, 3)
-        >>> bool(abs(clf.contributions(X).sum(axis=2) + clf.intercept_ - clf.decision_function(X)).max() < 1e-9)
+        >>> sums = clf.contributions(X).sum(axis=2) + clf.intercept_
+        >>> bool(abs(sums - clf.decision_function(X)).max() < 1e-9)
         True
         """
         check_is_fitted(self, "expansion_")
@@ -547,7 +634,9 @@ class BaseMKL(WithCallbacks):
 
 
 def rows_and_gates(model: BaseMKL, X: Any) -> tuple[dict, np.ndarray | None]:
-    """What the methods of a fitted model's `expansion_` take, of new examples X: rows by view key, and gates (n, J) or None."""
+    """What the methods of a fitted model's `expansion_` take, of new examples X: rows by view key, and gates
+    (n, J) or None.
+    """
     return model._rows_to_predict(X)
 
 
@@ -558,7 +647,12 @@ def effective_weights(results: list) -> np.ndarray:
 
 def _number(name: str, value: Any, low: float, strict: bool = False, whole: bool = False) -> None:
     kind = Integral if whole else Real
-    fine = isinstance(value, kind) and not isinstance(value, bool) and np.isfinite(value) and (value > low if strict else value >= low)
+    fine = (
+        isinstance(value, kind)
+        and not isinstance(value, bool)
+        and np.isfinite(value)
+        and (value > low if strict else value >= low)
+    )
     if not fine:
         what = "a whole number" if whole else "a finite number"
         raise ValueError(f"{name} must be {what} {'>' if strict else '>='} {low:g}, got {value!r}")
@@ -591,7 +685,8 @@ def clustered_norm(p: float, n_clusters: int, n_kernels: int) -> GroupedNorm:
 def _without_constant_gates(
     kernels: list[Kernel], gates: np.ndarray | None, gate_of_entry: list[int] | None, learned: bool
 ) -> tuple[list[Kernel], list[int] | None]:
-    """Kernels and gates to train with: a gate that is the same number for all rows becomes a factor, which costs nothing.
+    """Kernels and gates to train with: a gate that is the same number for all rows becomes a factor, which
+    costs nothing.
 
     learned : whether constants are learned of the kernels, which would see that factor.
     """

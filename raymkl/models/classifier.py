@@ -48,34 +48,36 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
         min_{w,b}  1/2 ||w||_{2,p}^2 + sum_i C_i loss(f(x_i), y_i),    f(x) = sum_m <w_m, phi_m(x)> + b
 
-    solved to a certified relative duality gap. By default the loss is that of support vector machines, max(0, 1 - y f). The weights theta
-    of the kernels satisfy theta >= 0 and, for p < 2, sum_m theta_m^q = 1 with q = p / (2 - p). More than two classes are learned one
-    against the rest.
+    solved to a certified relative duality gap. By default the loss is that of support vector machines, max(0,
+    1 - y f). The weights theta of the kernels satisfy theta >= 0 and, for p < 2, sum_m theta_m^q = 1 with q =
+    p / (2 - p). More than two classes are learned one against the rest.
 
     Parameters
     ----------
     kernels : list of kernels, "precomputed", or None
-        See `raymkl.kernels`. "precomputed": X is (n, n, M), and (n_test, n_train, M) or (n_test, n_support, M) to predict. None: a
-        few Gaussian widths around the median distance, and the linear kernel.
+        See `raymkl.kernels`. "precomputed": X is (n, n, M), and (n_test, n_train, M) or (n_test, n_support,
+        M) to predict. None: a few Gaussian widths around the median distance, and the linear kernel.
     C : float > 0
         Weight of the loss; C_i = C * sample_weight_i * class_weight of its class.
     p : float in [1, inf]
-        Block norm: 1 selects few kernels, 2 is the plain sum, larger is more uniform. `raymkl.norms` converts from the norm of
-        the weights.
+        Block norm: 1 selects few kernels, 2 is the plain sum, larger is more uniform. `raymkl.norms` converts
+        from the norm of the weights.
     solver : {"chunking", "wrapper"}
-        "chunking" moves dual variables and weights together; "wrapper" solves an SVM to full precision between weight steps
-        and is slower (a reference).
+        "chunking" moves dual variables and weights together; "wrapper" solves an SVM to full precision
+        between weight steps and is slower (a reference).
     theta_step : {"auto", "analytic", "cutting_plane"}
-        How the weights move. "auto" takes what is quickest: the analytic step, and at p = 1 (and p so near that few kernels keep a
-        weight that matters) the method of multipliers, which ends with weights that are exactly zero. Cutting planes take p in [1, 2].
+        How the weights move. "auto" takes what is quickest: the analytic step, and at p = 1 (and p so near
+        that few kernels keep a weight that matters) the method of multipliers, which ends with weights that
+        are exactly zero. Cutting planes take p in [1, 2].
     normalize : {None, "multiplicative", "spherical", "trace", "tail"} or `kernels.TailSum`
-        Normalisation of the kernels, learned from the training rows and remembered. "tail" divides by what the two largest eigenvalues
-        leave of the trace (`kernels.TailSum(zeta)` for another number of them).
+        Normalisation of the kernels, learned from the training rows and remembered. "tail" divides by what
+        the two largest eigenvalues leave of the trace (`kernels.TailSum(zeta)` for another number of them).
     tol : float > 0
         Relative duality gap (primal - dual) / |primal| to reach.
     class_weight : dict, "balanced" or None
     shared_weights : bool
-        More than two classes: learn one set of weights for all of them (quadratic terms summed over the classes) instead of one each.
+        More than two classes: learn one set of weights for all of them (quadratic terms summed over the
+        classes) instead of one each.
     engine : {"auto", "local", "ray"}
         "auto" uses a running Ray cluster for 5,000 rows or more, and starts Ray for 200,000 or more.
     ray_params : RayParams or None
@@ -85,10 +87,10 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     warm_start : bool
         Continue from the last solution when the number of rows and kernels is the same (a path over C, say).
     dtype : {"auto", "float32", "float64"}
-        Of pair statistics while training; the certificate is that of the kernels' formulas either way. "auto" is float32, and goes on in
-        float64 where float32 does not reach `tol`; problems for which float64 costs little begin with it (n * n * M <= 1e6; for p > 2,
-        where round-off matters most, 5e7, or up to 64 columns). In float32 a fit that cannot reach `tol` ends with a warning and the gap
-        it has reached.
+        Of pair statistics while training; the certificate is that of the kernels' formulas either way. "auto"
+        is float32, and goes on in float64 where float32 does not reach `tol`; problems for which float64
+        costs little begin with it (n * n * M <= 1e6; for p > 2, where round-off matters most, 5e7, or up to
+        64 columns). In float32 a fit that cannot reach `tol` ends with a warning and the gap it has reached.
     exact : bool
         Evaluate kernel formulas directly instead of tables (cost grows with the number of kernels).
     random_state : None
@@ -96,28 +98,32 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     verbose : int
         1 prints progress to standard error, a line per second at most.
     loss : {"hinge", "squared_hinge", "logistic", "squared"}
-        max(0, 1 - yf), 1/2 max(0, 1 - yf)^2, log(1 + exp(-yf)) or 1/2 (y - f)^2, with y = +1 or -1. The logistic loss gives probabilities.
-        With the last two (nearly) every row is a support vector.
+        max(0, 1 - yf), 1/2 max(0, 1 - yf)^2, log(1 + exp(-yf)) or 1/2 (y - f)^2, with y = +1 or -1. The
+        logistic loss gives probabilities. With the last two (nearly) every row is a support vector.
     multi_class : {"ovr", "joint"}
-        More than two classes: one against the rest, or one problem for all of them, whose loss is the margin between the right class and
-        the best wrong one, max_k([k != y] + f_k - f_y). The joint problem has one set of weights, one certificate and no intercept.
+        More than two classes: one against the rest, or one problem for all of them, whose loss is the margin
+        between the right class and the best wrong one, max_k([k != y] + f_k - f_y). The joint problem has one
+        set of weights, one certificate and no intercept.
     norm : a norm of `raymkl.norms`, or None
-        In place of the block norm p, which is then ignored: groups of kernels, kernels that go together, mixtures.
+        In place of the block norm p, which is then ignored: groups of kernels, kernels that go together,
+        mixtures.
     beta : float >= 0
-        Prices of the kernels: the objective has another sum_m rho_m ||w_m|| with rho_m = beta * sum_i C_i * r_m, so that a kernel that is
-        not worth its price has weight zero, exactly. Needs 1 < p < inf. More than two classes pay in each of their problems (once, if they
-        share their weights).
+        Prices of the kernels: the objective has another sum_m rho_m ||w_m|| with rho_m = beta * sum_i C_i *
+        r_m, so that a kernel that is not worth its price has weight zero, exactly. Needs 1 < p < inf. More
+        than two classes pay in each of their problems (once, if they share their weights).
     kernel_costs : None, "tail" or (M,) numbers >= 0
-        r_m of the prices: all 1, the tail sum of the kernel as it was given (its trace less two eigenvalues) over the number of rows that
-        count, or these numbers.
+        r_m of the prices: all 1, the tail sum of the kernel as it was given (its trace less two eigenvalues)
+        over the number of rows that count, or these numbers.
     missing : {"error", "zero", "neutral", "scaled", "pattern"}
-        What is done about rows of a `Views` that lack a view which a kernel reads. "zero": the kernel is 0 for them. "neutral" (the one
-        to begin with): the same, and one more kernel, the last, by which it is learned what it means that a view is absent. "scaled":
-        zero, and what is there counts sqrt(V / V_x) times, for V_x of V views. "pattern": weights for all rows as in zero, and others on
-        top for each pattern of presence. "error": such rows are an error. See docs/missing.md.
+        What is done about rows of a `Views` that lack a view which a kernel reads. "zero": the kernel is 0
+        for them. "neutral" (the one to begin with): the same, and one more kernel, the last, by which it is
+        learned what it means that a view is absent. "scaled": zero, and what is there counts sqrt(V / V_x)
+        times, for V_x of V views. "pattern": weights for all rows as in zero, and others on top for each
+        pattern of presence. "error": such rows are an error. See docs/missing.md.
     probability : {None, "sigmoid", "isotonic"}
-        Calibrated probabilities (`predict_proba`): curves fitted to the decision values of rows held out, one per class,
-        as `CalibratedClassifierCV(ensemble=False)` does. The folds are heads beside the fit, which stays what it is.
+        Calibrated probabilities (`predict_proba`): curves fitted to the decision values of rows held out, one
+        per class, as `CalibratedClassifierCV(ensemble=False)` does. The folds are heads beside the fit, which
+        stays what it is.
     cv : int, splitter, or list of (train, test)
         Folds of `probability` and `conformal`, which must be a partition of the rows; an int is that of a
         `StratifiedKFold`.
@@ -127,25 +133,33 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     Attributes
     ----------
     classes_ : (n_classes,) labels. n_features_in_ : int.
-    kernel_weights_ : (M,) for two classes or shared weights, else (n_classes, M). missing="neutral": M + 1 kernels. missing="pattern":
+    kernel_weights_ : (M,) for two classes or shared weights, else (n_classes, M). missing="neutral": M + 1
+    kernels. missing="pattern":
         (1 + R, M) or (n_classes, 1 + R, M), those of all rows first.
     support_ : (n_support,) training rows with a dual variable other than zero (of any class).
     dual_coef_ : (1 or n_classes, n_support) signed dual variables. intercept_ : (1 or n_classes,).
-    duality_gap_, primal_objective_, dual_objective_ : float for two classes or shared weights (of all classes together), else
+    duality_gap_, primal_objective_, dual_objective_ : float for two classes or shared weights (of all classes
+    together), else
         (n_classes,).
-    n_iter_ : int, rounds. converged_ : bool. history_ : list of dicts, one per round and class; their "precision" says whether primal, dual
+    n_iter_ : int, rounds. converged_ : bool. history_ : list of dicts, one per round and class; their
+    "precision" says whether primal, dual
         and gap are "proved" (of the formulas) or those of the rounds ("float32", "float64").
-    shard_failures_ : int, shards that were lost and replaced. resumed_from_ : round of the checkpoint that the fit began with, or None.
+    shard_failures_ : int, shards that were lost and replaced. resumed_from_ : round of the checkpoint that
+    the fit began with, or None.
     tail_sums_ : (M,) what the kernels were divided by, with normalize="tail" or a `kernels.TailSum`.
-    view_names_ : (V,) the views that the kernels read. present_ : (V,) the share of the training rows that have each of them.
+    view_names_ : (V,) the views that the kernels read. present_ : (V,) the share of the training rows that
+    have each of them.
     patterns_ : (R, V) bool, patterns of presence among the training rows, with missing="pattern".
     kernels_ : the kernels that were learned over. engine_used_ : "local" or "ray".
-    expansion_ : `raymkl.models.expansion.Expansion`, the sum over support vectors that predictions are made of.
-    held_out_decision_ : (n,) or (n, n_classes) decision values of the training rows, each by the fold that holds it out;
+    expansion_ : `raymkl.models.expansion.Expansion`, the sum over support vectors that predictions are made
+    of.
+    held_out_decision_ : (n,) or (n, n_classes) decision values of the training rows, each by the fold that
+    holds it out;
         with `probability` or `conformal`, as the next ones.
     folds_ : (n,) the fold that holds each row out. fold_gaps_ : (n_folds,), or (n_folds, n_classes) where
         `duality_gap_` has one per class, relative duality gaps.
-    calibration_ : curves from decision values to probabilities, with `probability`. fold_models_ : with `conformal`.
+    calibration_ : curves from decision values to probabilities, with `probability`. fold_models_ : with
+    `conformal`.
 
     Examples
     --------
@@ -224,9 +238,13 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
             check_folds_params(self.conformal, self.cv, self.probability)
         check_loss(self.loss, CLASSIFICATION, "a classifier", REGRESSION)
         if not (isinstance(self.multi_class, str) and self.multi_class in MULTI_CLASS):
-            raise ValueError(f"multi_class must be one of {', '.join(map(repr, MULTI_CLASS))}; got {self.multi_class!r}")
+            raise ValueError(
+                f"multi_class must be one of {', '.join(map(repr, MULTI_CLASS))}; got {self.multi_class!r}"
+            )
         if self.multi_class == "joint" and self.loss != "hinge":
-            raise ValueError(f'multi_class="joint" has a hinge loss of its own; loss must be "hinge", got {self.loss!r}')
+            raise ValueError(
+                f'multi_class="joint" has a hinge loss of its own; loss must be "hinge", got {self.loss!r}'
+            )
 
     @a_run
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> MKLClassifier:
@@ -267,7 +285,9 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         self._train(rows, kernels, heads, folds)
         keep_folds(self, folds)
         if self.probability is not None:
-            self.calibration_ = Calibration.fit(self.probability, self.held_out_decision_, y, self.classes_, known_weights(sample_weight))
+            self.calibration_ = Calibration.fit(
+                self.probability, self.held_out_decision_, y, self.classes_, known_weights(sample_weight)
+            )
         if self.conformal:
             own = np.arange(n), np.searchsorted(self.classes_, y)
             self.fold_models_ = folds.kept(kernels, lambda values: strangeness(values)[own])
@@ -303,18 +323,40 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
     _can_fold = True
     _head_params = frozenset(
-        {"C", "p", "norm", "loss", "solver", "theta_step", "tol", "class_weight", "shared_weights", "multi_class", "max_iter"}
+        {
+            "C",
+            "p",
+            "norm",
+            "loss",
+            "solver",
+            "theta_step",
+            "tol",
+            "class_weight",
+            "shared_weights",
+            "multi_class",
+            "max_iter",
+        }
         | {"beta", "kernel_costs", "probability", "cv", "conformal"}
     )
 
-    def _fold(self, y: np.ndarray, sample_weight: np.ndarray | None, train: np.ndarray) -> tuple[list[Head], Any]:
-        """Heads of one fold at C = 1 (other rows are masked), and what turns their decision values into an estimator to score."""
+    def _fold(
+        self, y: np.ndarray, sample_weight: np.ndarray | None, train: np.ndarray
+    ) -> tuple[list[Head], Any]:
+        """Heads of one fold at C = 1 (other rows are masked), and what turns their decision values into an
+        estimator to score.
+        """
         classes = np.unique(self._check_labels(y[train], len(train)))
         bounds = np.zeros(len(y))
-        bounds[train] = self._row_weights(None if sample_weight is None else sample_weight[train], y[train], len(train))
-        return self._heads(y, classes, bounds), HeldOutClassifier(classes, probabilities=self.loss == "logistic")
+        bounds[train] = self._row_weights(
+            None if sample_weight is None else sample_weight[train], y[train], len(train)
+        )
+        return self._heads(y, classes, bounds), HeldOutClassifier(
+            classes, probabilities=self.loss == "logistic"
+        )
 
-    def _fold_to_score(self, y: np.ndarray, sample_weight: np.ndarray | None, train: np.ndarray) -> tuple[list[Head], Any]:
+    def _fold_to_score(
+        self, y: np.ndarray, sample_weight: np.ndarray | None, train: np.ndarray
+    ) -> tuple[list[Head], Any]:
         """The same with the heads of folds within these rows, where probabilities are calibrated by them."""
         heads, held_out = self._fold(y, sample_weight, train)
         method = getattr(self, "probability", None)
@@ -331,15 +373,22 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
             raise ValueError(f"X and y have different lengths: X has {n} rows, y has {len(y)}")
         if y.dtype.kind == "f" and not np.isfinite(y).all():
             raise ValueError("y contains NaN or infinity; class labels must be known for every row")
-        if y.dtype.kind not in "biuUS":  # whole numbers and texts are labels; looking at each costs as much as a small head
+        if (
+            y.dtype.kind not in "biuUS"
+        ):  # whole numbers and texts are labels; looking at each costs as much as a small head
             check_classification_targets(y)
         if len(np.unique(y)) < 2:
-            raise ValueError(f"y has 1 class ({np.unique(y).tolist()[0]!r}); a classifier needs examples of at least two classes")
+            raise ValueError(
+                f"y has 1 class ({np.unique(y).tolist()[0]!r}); a classifier needs examples of at least two "
+                "classes"
+            )
         return y
 
     def _row_weights(self, sample_weight: Any, y: np.ndarray, n: int) -> np.ndarray:
         """sample_weight times class weight, (n,); every class must keep some weight."""
-        weights = _check_sample_weight(sample_weight, np.empty((n, 1)), dtype=np.float64, ensure_non_negative=True)
+        weights = _check_sample_weight(
+            sample_weight, np.empty((n, 1)), dtype=np.float64, ensure_non_negative=True
+        )
         classes = np.unique(y)
         index = np.searchsorted(classes, y)
         if isinstance(self.class_weight, str) and self.class_weight == "balanced":
@@ -350,7 +399,9 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
             weights = weights * compute_class_weight(self.class_weight, classes=classes, y=y)[index]
         empty = [label for label in classes.tolist() if not np.any(weights[y == label] > 0)]
         if empty:
-            raise ValueError(f"class {empty[0]!r} has no example with a positive weight; every class needs one")
+            raise ValueError(
+                f"class {empty[0]!r} has no example with a positive weight; every class needs one"
+            )
         return weights
 
     def _starts(self, n: int, n_kernels: int) -> list:
@@ -360,7 +411,10 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         weights = np.atleast_2d(self.kernel_weights_)
         if self.expansion_.n_train != n or weights.shape[1:] != (n_kernels,) or self._by_pattern:
             return []
-        starts, weights = [], np.broadcast_to(weights, (len(self.dual_coef_), n_kernels))  # shared ones belong to every head
+        starts, weights = (
+            [],
+            np.broadcast_to(weights, (len(self.dual_coef_), n_kernels)),
+        )  # shared ones belong to every head
         for coefficients, theta in zip(self.dual_coef_, weights, strict=True):
             a = np.zeros(n)
             a[self.support_] = coefficients
@@ -449,13 +503,13 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     def predict_set(self, X: Any, coverage: float = 0.9) -> np.ndarray:
         """Classes that fit each row; with conformal=True.
 
-        With strangeness max_{l != k} f_l - f_k (f and -f for two classes) and training row i held out by fold(i),
-        class k is in the set of x where
+        With strangeness max_{l != k} f_l - f_k (f and -f for two classes) and training row i held out by
+        fold(i), class k is in the set of x where
 
             (1 + #{i : strangeness_fold(i)(x, k) <= strangeness_fold(i)(x_i, y_i)}) / (n + 1) > 1 - coverage
 
-        Over many new rows like the training rows, about this part of the sets hold the right class; that is no
-        promise about one row.
+        Over many new rows like the training rows, about this part of the sets hold the right class; that is
+        no promise about one row.
 
         Parameters
         ----------

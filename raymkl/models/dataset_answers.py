@@ -1,4 +1,5 @@
-"""Answers of fitted models for a `ray.data.Dataset`: another Dataset, made by workers that hold the model, when somebody reads it.
+"""Answers of fitted models for a `ray.data.Dataset`: another Dataset, made by workers that hold the model,
+when somebody reads it.
 
 | method | columns |
 |---|---|
@@ -42,7 +43,8 @@ def datasets_too(method: Method) -> Method:
 
 
 def answers(model: Any, dataset: Any, method: str, *more: Any, **options: Any) -> Any:
-    """The Dataset of what a method of the model says about the rows of a Dataset, in their order. Nothing is computed yet.
+    """The Dataset of what a method of the model says about the rows of a Dataset, in their order. Nothing is
+    computed yet.
 
     more, options : further arguments of the method.
     Datasets share their execution options with those they were made of; `preserve_order` is set in them.
@@ -50,15 +52,29 @@ def answers(model: Any, dataset: Any, method: str, *more: Any, **options: Any) -
     import ray  # there is a Dataset, so it is loaded already
 
     schema = dataset.schema(fetch_if_missing=False)
-    missing = [name for name in getattr(model, "feature_names_in_", ()) if schema is not None and name not in schema.names]
+    missing = [
+        name
+        for name in getattr(model, "feature_names_in_", ())
+        if schema is not None and name not in schema.names
+    ]
     if missing:
-        raise ValueError(f"the Dataset has no column {missing[0]!r}, which the model was fitted to; its columns are {schema.names}")
+        raise ValueError(
+            f"the Dataset has no column {missing[0]!r}, which the model was fitted to; its columns are "
+            f"{schema.names}"
+        )
     found = dataset.map_batches(
         Worker,
-        fn_constructor_args=([ray.put(model)], method, more, options),  # in a list, so that a worker that is started again finds it
+        fn_constructor_args=(
+            [ray.put(model)],
+            method,
+            more,
+            options,
+        ),  # in a list, so that a worker that is started again finds it
         batch_size=BATCH_ROWS,
         batch_format="pyarrow",
-        compute=ray.data.ActorPoolStrategy(min_size=1, max_size=max(1, int(ray.cluster_resources().get("CPU", 1)))),
+        compute=ray.data.ActorPoolStrategy(
+            min_size=1, max_size=max(1, int(ray.cluster_resources().get("CPU", 1)))
+        ),
         num_cpus=1,
     )
     found.context.execution_options.preserve_order = True
@@ -80,7 +96,9 @@ class Worker:
     def __call__(self, table: pa.Table) -> dict[str, np.ndarray]:
         if table.num_rows == 0:
             return {}
-        values = np.asarray(getattr(self.model, self.method)(sources.batch_of(self.model, table), *self.more, **self.options))
+        values = np.asarray(
+            getattr(self.model, self.method)(sources.batch_of(self.model, table), *self.more, **self.options)
+        )
         if self.method == "predict_interval":
             return {"low": values[:, 0], "high": values[:, 1]}
         if self.method in ("predict", "contributions"):

@@ -2,8 +2,9 @@
 
     f_h(x) - intercept_h = sum_e weights[h, e] gate_e(x) sum_j coefficients[h, j] gate_e(x_j) k_e(x, x_j)
 
-In float64, by formula for small models and by fine tables for large ones (the choice depends on the model alone, so a row's
-value never depends on the rows it is predicted with). Contributions and block norms are by formula always.
+In float64, by formula for small models and by fine tables for large ones (the choice depends on the model
+alone, so a row's value never depends on the rows it is predicted with). Contributions and block norms are by
+formula always.
 """
 
 from __future__ import annotations
@@ -27,22 +28,29 @@ from ..kernels.pairs.statistics import Matrices, Statistic
 # Kernel evaluations per predicted row beyond which the weighted sum of kernels is tabulated.
 WORTH_A_TABLE = 20_000
 BLOCK_BYTES = 32 * 2**20
-# A gated family meets only the support vectors that take part in it when they are fewer than this part of all.
+# A gated family meets only the support vectors that take part in it when they are fewer than this part of
+# all.
 SPARSE = 0.7
 
 
 @dataclass(frozen=True, eq=False)
 class Expansion:
-    """The fitted sum over H heads, E entries, M kernels, S support vectors and J gates; the attribute `expansion_` of estimators.
+    """The fitted sum over H heads, E entries, M kernels, S support vectors and J gates; the attribute
+    `expansion_` of estimators.
 
-    An entry is a kernel with a gate. Entries stand in rounds over the kernels: entry e is kernel e mod M, and a localized model has
-    one round per cluster or class. All kernels of ready-made matrices are known by number alone: their values come with new examples.
+    An entry is a kernel with a gate. Entries stand in rounds over the kernels: entry e is kernel e mod M, and
+    a localized model has one round per cluster or class. All kernels of ready-made matrices are known by
+    number alone: their values come with new examples.
 
-    kernels : (M,). weights : (H, E) of the entries, with the factors of `normalize`. coefficients : (H, S) signed dual variables.
-    support : (S,) numbers of the training rows that are kept. support_rows : these rows by view key, (S, 0) for ready-made matrices.
-    n_train : training rows there were. gate_of_entry : (E,) columns of gates, `NO_GATE` for none. support_gates : (S, J) or None.
-    stack_depths : matrices of every view that holds ready-made ones. entry_factors : (H, E, S) what coefficients are multiplied with, entry
-    by entry, where every kernel has coefficients of its own; None for ones.
+    kernels : (M,). weights : (H, E) of the entries, with the factors of `normalize`. coefficients : (H, S)
+    signed dual variables.
+    support : (S,) numbers of the training rows that are kept. support_rows : these rows by view key, (S, 0)
+    for ready-made matrices.
+    n_train : training rows there were. gate_of_entry : (E,) columns of gates, `NO_GATE` for none.
+    support_gates : (S, J) or None.
+    stack_depths : matrices of every view that holds ready-made ones. entry_factors : (H, E, S) what
+    coefficients are multiplied with, entry by entry, where every kernel has coefficients of its own; None for
+    ones.
     """
 
     kernels: list[Kernel]
@@ -69,7 +77,8 @@ class Expansion:
     ) -> Expansion:
         """Keep the features of the support vectors, and nothing of the other rows.
 
-        rows : all training rows by view key. gates : (n_train, J) or None. gate_of_entry : (E,), None for no gates at all.
+        rows : all training rows by view key. gates : (n_train, J) or None. gate_of_entry : (E,), None for no
+        gates at all.
         """
         vectors = {key: array for key, array in rows.items() if not _is_stack(array)}
         return cls(
@@ -86,18 +95,26 @@ class Expansion:
 
     def __repr__(self) -> str:
         heads, entries = self.weights.shape
-        return f"Expansion({heads} heads, {entries} entries of {len(self.kernels)} kernels, {len(self.support)} support vectors)"
+        return (
+            f"Expansion({heads} heads, {entries} entries of {len(self.kernels)} kernels, "
+            f"{len(self.support)} support vectors)"
+        )
 
     def entries_of(self, m: int) -> range:
         """Numbers of the entries of kernel m."""
         return range(m, self.weights.shape[1], len(self.kernels))
 
     def with_support_columns(self, rows: dict, copy: bool = True) -> dict:
-        """Rows by view key in which stacks (n, n_train, M) of new examples are cut to the columns of `support`.
+        """Rows by view key in which stacks (n, n_train, M) of new examples are cut to the columns of
+        `support`.
 
-        Stacks that hold those columns alone are taken as they are. copy : columns as arrays; else as `SomeColumns` of what came.
+        Stacks that hold those columns alone are taken as they are. copy : columns as arrays; else as
+        `SomeColumns` of what came.
         """
-        return {key: self._columns(rows[key], key, copy) if key in self.stack_depths else rows[key] for key in rows}
+        return {
+            key: self._columns(rows[key], key, copy) if key in self.stack_depths else rows[key]
+            for key in rows
+        }
 
     def _columns(self, stack: Any, key: Any, copy: bool) -> Any:
         wanted, (width, depth) = self.stack_depths[key], stack.shape[1:]
@@ -106,17 +123,21 @@ class Expansion:
         if width == len(self.support) and depth == wanted:
             return stack
         raise ValueError(
-            f"X has shape {stack.shape}; precomputed kernels to predict with have shape (n_test, {self.n_train}, {wanted}), "
+            f"X has shape {stack.shape}; precomputed kernels to predict with have shape (n_test, "
+            f"{self.n_train}, {wanted}), "
             f"or (n_test, {len(self.support)}, {wanted}) for the rows of support_ alone"
         )
 
     def cleared(self, key: Any, stack: Any) -> Any:
-        """Ready-made matrices (n, n_train or S, M) that new examples bring, without the columns of rows that lack the view.
+        """Ready-made matrices (n, n_train or S, M) that new examples bring, without the columns of rows that
+        lack the view.
 
-        What stands there is not read: where some training rows lack it, the result has the columns of `support` alone, and zeros in
-        those of such rows.
+        What stands there is not read: where some training rows lack it, the result has the columns of
+        `support` alone, and zeros in those of such rows.
         """
-        gate = next((self.gate_of_entry[m] for m, kernel in enumerate(self.kernels) if key in kernel.views), NO_GATE)
+        gate = next(
+            (self.gate_of_entry[m] for m, kernel in enumerate(self.kernels) if key in kernel.views), NO_GATE
+        )
         if gate == NO_GATE:
             return stack
         stack, outside = np.asarray(stack), self.support_gates[:, gate] == 0
@@ -126,19 +147,22 @@ class Expansion:
         stack[:, outside] = 0
         return stack
 
-    # -- sums over the support vectors ----------------------------------------------------------------------------------
+    # -- sums over the support vectors -------------------------------------------------------------
 
     def decision(self, rows: dict, gates: np.ndarray | None = None) -> np.ndarray:
         """(n, H) decision values without intercepts.
 
-        rows : by view key, for ready-made matrices stacks (n, S, M) or `SomeColumns`. gates : (n, J), None where there are none.
+        rows : by view key, for ready-made matrices stacks (n, S, M) or `SomeColumns`. gates : (n, J), None
+        where there are none.
         """
         used, n = self._used(), _n_rows(rows)
         total = np.zeros((n, len(self.weights)))
         if len(used) == 0:
             return total
         if self.entry_factors is not None:
-            self._add_entries(rows, gates, lambda part, e, values: np.add(total[part], values, out=total[part]))
+            self._add_entries(
+                rows, gates, lambda part, e, values: np.add(total[part], values, out=total[part])
+            )
             return total
         families = group([self._kernel(e) for e in used], [self.gate_of_entry[e] for e in used], join=True)
         sides = self._sides(families)
@@ -161,7 +185,9 @@ class Expansion:
             block_rows = take(rows, part)
             side, stat = None, None
             for job in jobs:  # families of one statistic stand next to each other, and it is computed once
-                gate = np.ones(len(total[part])) if job.family.gate == NO_GATE else gates[part, job.family.gate]
+                gate = (
+                    np.ones(len(total[part])) if job.family.gate == NO_GATE else gates[part, job.family.gate]
+                )
                 live = np.flatnonzero(gate)
                 if len(live) < len(gate) or job.sparse:
                     # Kernels whose gate is zero for an example are not evaluated for it.
@@ -178,10 +204,16 @@ class Expansion:
         return total
 
     def contributions(self, rows: dict, gates: np.ndarray | None = None) -> np.ndarray:
-        """(n, H, M) part of every kernel in the decision values, whose sum over the kernels is `decision`; the same arguments."""
+        """(n, H, M) part of every kernel in the decision values, whose sum over the kernels is `decision`;
+        the same arguments.
+        """
         values = self.entry_contributions(rows, gates)
         n, n_heads, n_entries = values.shape
-        return values if n_entries == len(self.kernels) else values.reshape(n, n_heads, -1, len(self.kernels)).sum(axis=2)
+        return (
+            values
+            if n_entries == len(self.kernels)
+            else values.reshape(n, n_heads, -1, len(self.kernels)).sum(axis=2)
+        )
 
     def entry_contributions(self, rows: dict, gates: np.ndarray | None = None) -> np.ndarray:
         """(n, H, E) part of every entry in the decision values.
@@ -196,15 +228,22 @@ class Expansion:
         self._add_entries(rows, gates, keep)
         return total
 
-    def _add_entries(self, rows: dict, gates: np.ndarray | None, add: Callable[[slice, int, np.ndarray], Any]) -> None:
-        """Call add(part, e, (k, H) part of entry e in the decision values) for blocks of rows, and all entries with a weight."""
+    def _add_entries(
+        self, rows: dict, gates: np.ndarray | None, add: Callable[[slice, int, np.ndarray], Any]
+    ) -> None:
+        """Call add(part, e, (k, H) part of entry e in the decision values) for blocks of rows, and all
+        entries with a weight.
+        """
         used = self._used()
         if len(used) == 0:
             return
         families = group([self._kernel(e) for e in used], None, join=True)
         sides = self._sides(families)
         gated: dict[tuple, np.ndarray] = {}
-        jobs = [_OneByOne(family, self._sharing(family, used, gated), sides.get(family.statistic)) for family in families]
+        jobs = [
+            _OneByOne(family, self._sharing(family, used, gated), sides.get(family.statistic))
+            for family in families
+        ]
 
         def block(part: slice) -> None:
             block_rows = take(rows, part)
@@ -223,20 +262,26 @@ class Expansion:
 
             ||w_m||^2 = theta_m^2 a' K_m a        (K_m normalised and gated as in the fit)
 
-        kernel_weights : theta, the estimator's `kernel_weights_`. rows : support vectors by view key with stacks (S, S, M); None for
-        a model without ready-made matrices, which holds all that is needed.
+        kernel_weights : theta, the estimator's `kernel_weights_`. rows : support vectors by view key with
+        stacks (S, S, M); None for a model without ready-made matrices, which holds all that is needed.
         """
         parts = self.entry_contributions(self.support_rows if rows is None else rows, self.support_gates)
         theta = np.asarray(kernel_weights, np.float64)
-        own = self.coefficients[:, None] if self.entry_factors is None else self.coefficients[:, None] * self.entry_factors
-        forms = np.einsum("hei,ihe->he", np.broadcast_to(own, (*self.weights.shape, len(self.support))), parts)
+        own = (
+            self.coefficients[:, None]
+            if self.entry_factors is None
+            else self.coefficients[:, None] * self.entry_factors
+        )
+        forms = np.einsum(
+            "hei,ihe->he", np.broadcast_to(own, (*self.weights.shape, len(self.support))), parts
+        )
         if theta.size != forms.size:  # weights that all heads share: a block holds the parts of all of them
             forms = forms.sum(axis=0)
         # The entries' weights, in `parts`, hold theta once and the factors of `normalize`.
         squares = theta.reshape(forms.shape) * forms
         return np.sqrt(np.maximum(squares, 0.0)).reshape(theta.shape)
 
-    # -- how they are computed ------------------------------------------------------------------------------------------
+    # -- how they are computed ---------------------------------------------------------------------
 
     def _kernel(self, entry: int) -> Kernel:
         return self.kernels[entry % len(self.kernels)]
@@ -247,23 +292,30 @@ class Expansion:
 
     def coefficients_of(self, e: int) -> np.ndarray:
         """(H, S) coefficients of an entry times the gates of the support vectors."""
-        own = self.coefficients if self.entry_factors is None else self.coefficients * self.entry_factors[:, e]
+        own = (
+            self.coefficients if self.entry_factors is None else self.coefficients * self.entry_factors[:, e]
+        )
         return own * self._support_gate(self.gate_of_entry[e])
 
     def _support_gate(self, gate: int) -> Any:
         return 1.0 if gate == NO_GATE else self.support_gates[:, gate]
 
     def _sides(self, families: list[Family]) -> dict[Statistic, _Side]:
-        """The support vectors as the families' statistics want them; ready-made matrices have no such side."""
+        """The support vectors as the families' statistics want them; ready-made matrices have no such
+        side.
+        """
         centers = row_centers(self.support_rows)
         statistics = dict.fromkeys(family.statistic for family in families)
         return {s: _Side(s, self.support_rows, centers) for s in statistics if not isinstance(s, Matrices)}
 
-    def _sharing(self, family: Family, used: np.ndarray, gated: dict[tuple, np.ndarray]) -> list[tuple[int, list[int], np.ndarray]]:
-        """Per kernel its position in the family, its entries, and (S, entries * H) coefficients times the support vectors' gates.
+    def _sharing(
+        self, family: Family, used: np.ndarray, gated: dict[tuple, np.ndarray]
+    ) -> list[tuple[int, list[int], np.ndarray]]:
+        """Per kernel its position in the family, its entries, and (S, entries * H) coefficients times the
+        support vectors' gates.
 
-        Entries that are the same kernel under different gates share its values. gated : such coefficients by gates, to be filled:
-        families share them.
+        Entries that are the same kernel under different gates share its values. gated : such coefficients by
+        gates, to be filled: families share them.
         """
         sharing: dict[Kernel, list[int]] = {}
         for position, kernel in enumerate(family.kernels):
@@ -281,11 +333,16 @@ class Expansion:
 
     def _block_rows(self, families: list[Family]) -> int:
         """Rows whose statistics with all support vectors take BLOCK_BYTES."""
-        return max(1, BLOCK_BYTES // (8 * len(self.support) * max(family.statistic.depth for family in families)))
+        return max(
+            1, BLOCK_BYTES // (8 * len(self.support) * max(family.statistic.depth for family in families))
+        )
 
 
 class SomeColumns:
-    """Columns of a stack (rows, columns, M) that are not copied out of it: they would be as large as it is. Rows are taken by index."""
+    """Columns of a stack (rows, columns, M) that are not copied out of it: they would be as large as it is.
+
+    Rows are taken by index.
+    """
 
     ndim = 3
 
@@ -321,11 +378,19 @@ class _Side:
 class _Combined:
     """The weighted sum of the kernels of one family, for blocks of rows.
 
-    weights : (H, members). coefficients : (H, S) times the gates of the support vectors. side, bound : of the family's statistic; None
-    for ready-made matrices.
+    weights : (H, members). coefficients : (H, S) times the gates of the support vectors. side, bound : of the
+    family's statistic; None for ready-made matrices.
     """
 
-    def __init__(self, family: Family, weights: np.ndarray, coefficients: np.ndarray, side: _Side | None, bound: Any, tabulated: bool):
+    def __init__(
+        self,
+        family: Family,
+        weights: np.ndarray,
+        coefficients: np.ndarray,
+        side: _Side | None,
+        bound: Any,
+        tabulated: bool,
+    ):
         self.family, self.weights, self.side = family, weights, side
         self.heads = np.flatnonzero(np.abs(weights).max(axis=1) > 0)
         self.coefficients = coefficients[self.heads]
@@ -346,7 +411,9 @@ class _Combined:
         stat = None if self.side is None else self.side.pairs(rows, self.columns)
         return self._sums(rows, stat, self.coefficients[:, self.columns], self.columns)
 
-    def _sums(self, rows: dict, stat: np.ndarray | None, coefficients: np.ndarray, columns: np.ndarray | None = None) -> np.ndarray:
+    def _sums(
+        self, rows: dict, stat: np.ndarray | None, coefficients: np.ndarray, columns: np.ndarray | None = None
+    ) -> np.ndarray:
         total = np.zeros((_n_rows(rows), len(self.weights)))
         if self.side is None:
             stack = rows[self.family.statistic.view]
@@ -365,7 +432,8 @@ class _Combined:
 
 
 class _OneByOne:
-    """The kernels of one statistic, each with a sum of its own; the statistic is computed once for all of them.
+    """The kernels of one statistic, each with a sum of its own; the statistic is computed once for all of
+    them.
 
     jobs : see `Expansion._sharing`. side : of the statistic; None for ready-made matrices.
     """
@@ -374,7 +442,9 @@ class _OneByOne:
         self.family, self.jobs, self.side = family, jobs, side
 
     def sums(self, rows: dict) -> Iterator[tuple[list[int], np.ndarray]]:
-        """Yields, kernel after kernel, its entries and (n, entries, H) sum_j coefficients[h, j] gate(j) k(x, x_j) for a block of rows."""
+        """Yields, kernel after kernel, its entries and (n, entries, H) sum_j coefficients[h, j] gate(j) k(x,
+        x_j) for a block of rows.
+        """
         pairs = None if self.side is None else self.side.pairs(rows)
         for position, entries, coefficients in self.jobs:
             if pairs is None:

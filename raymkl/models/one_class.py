@@ -146,7 +146,9 @@ class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
 
     @staticmethod
     def _row_weights(sample_weight: Any, n: int) -> np.ndarray:
-        weights = _check_sample_weight(sample_weight, np.empty((n, 1)), dtype=np.float64, ensure_non_negative=True)
+        weights = _check_sample_weight(
+            sample_weight, np.empty((n, 1)), dtype=np.float64, ensure_non_negative=True
+        )
         if not np.any(weights > 0):
             raise ValueError("sample_weight is zero for every row; some example must count")
         return weights
@@ -168,8 +170,12 @@ class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
     _can_fold = True
     _head_params = frozenset({"nu", "p", "norm", "solver", "theta_step", "tol", "max_iter"})
 
-    def _fold(self, y: np.ndarray | None, sample_weight: np.ndarray | None, train: np.ndarray) -> tuple[list[Head], Any]:
-        """Head of one fold (other rows are masked), and what turns its decision values into an estimator to score."""
+    def _fold(
+        self, y: np.ndarray | None, sample_weight: np.ndarray | None, train: np.ndarray
+    ) -> tuple[list[Head], Any]:
+        """Head of one fold (other rows are masked), and what turns its decision values into an estimator to
+        score.
+        """
         n = len(y)
         bounds = np.zeros(n)
         bounds[train] = self._row_weights(None if sample_weight is None else sample_weight[train], len(train))

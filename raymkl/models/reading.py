@@ -1,4 +1,6 @@
-"""From what a user passes to what the engine takes: rows by view, checked, with errors that say what is wrong."""
+"""From what a user passes to what the engine takes: rows by view, checked, with errors that say what is
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,19 @@ from sklearn.utils.validation import validate_data
 from ..data.multiview.matrix_rows import MatrixRows
 from ..data.store import KernelStore, PartOfStore, StoreRows, is_store
 from ..data.strings import looks_like_strings, select_strings
-from ..data.views import column_label, is_dict, is_frame, is_other_frame, is_table, is_views, n_rows, select, unmasked, view_name, view_of
+from ..data.views import (
+    column_label,
+    is_dict,
+    is_frame,
+    is_other_frame,
+    is_table,
+    is_views,
+    n_rows,
+    select,
+    unmasked,
+    view_name,
+    view_of,
+)
 from ..engine.resources import free_memory, usable_cpus
 from ..kernels.base import Kernel, check_non_negative
 from ..kernels.defaults import check_squares
@@ -22,7 +36,8 @@ from ..kernels.matrix_facts import quadratic_forms, survey
 from ..kernels.pairs.statistics import Matrices
 from . import sources
 
-# Symmetry of ready-made matrices is checked to this part of their largest entry (float32 matrices are welcome).
+# Symmetry of ready-made matrices is checked to this part of their largest entry (float32 matrices are
+# welcome).
 SYMMETRY = 1e-5
 # Entries may be larger than their diagonal entries allow by this part of the largest entry.
 DIAGONAL = 1e-3
@@ -36,7 +51,9 @@ DEFINITENESS = 1e-6
 
 
 def check_container(estimator: Any, X: Any, reset: bool) -> Any:
-    """X as a container that views can be taken from; scikit-learn's checks for arrays and frames of one view."""
+    """X as a container that views can be taken from; scikit-learn's checks for arrays and frames of one
+    view.
+    """
     if isinstance(X, sources.SourceInput | sources.Batch):
         if reset:
             estimator.n_features_in_ = X.shape[1]
@@ -57,11 +74,19 @@ def check_container(estimator: Any, X: Any, reset: bool) -> Any:
         if len(X) == 0:
             raise ValueError("X has 0 rows; at least one example is needed")
         return X
-    if looks_like_strings(X) or (getattr(getattr(X, "dtype", None), "kind", "") == "O" and _reads_strings(estimator)):
+    if looks_like_strings(X) or (
+        getattr(getattr(X, "dtype", None), "kind", "") == "O" and _reads_strings(estimator)
+    ):
         return _check_strings(estimator, X, reset)
     try:
         array = validate_data(
-            estimator, unmasked(X), reset=reset, accept_sparse="csr", dtype="numeric", ensure_all_finite=False, ensure_min_samples=1
+            estimator,
+            unmasked(X),
+            reset=reset,
+            accept_sparse="csr",
+            dtype="numeric",
+            ensure_all_finite=False,
+            ensure_min_samples=1,
         )
     except ValueError:
         _check_columns(X)
@@ -72,7 +97,9 @@ def check_container(estimator: Any, X: Any, reset: bool) -> Any:
 
 
 def _check_columns(X: Any) -> None:
-    """Raise ValueError that names the first column without numbers of a table of another library, such as polars."""
+    """Raise ValueError that names the first column without numbers of a table of another library, such as
+    polars.
+    """
     for name in getattr(X, "columns", ()):
         _floats(np.asarray(X[name]), "X", lambda _, name=name: repr(name))
 
@@ -85,14 +112,23 @@ def _reads_strings(estimator: Any) -> bool:
 
 
 def _check_strings(estimator: Any, X: Any, reset: bool) -> Any:
-    """A plain container of strings. It has no number of features: as in scikit-learn, `n_features_in_` is then not set."""
+    """A plain container of strings.
+
+    It has no number of features: as in scikit-learn, `n_features_in_` is then not set.
+    """
     if not _reads_strings(estimator):
-        raise ValueError("X holds strings, but none of the kernels reads strings; see raymkl.kernels.Spectrum and WeightedDegree")
+        raise ValueError(
+            "X holds strings, but none of the kernels reads strings; see raymkl.kernels.Spectrum and "
+            "WeightedDegree"
+        )
     if reset:
         for name in ("n_features_in_", "feature_names_in_"):
             vars(estimator).pop(name, None)
     elif hasattr(estimator, "feature_names_in_"):
-        raise ValueError(f"X is a plain list of strings; the model was fitted to the columns {list(estimator.feature_names_in_)!r}")
+        raise ValueError(
+            "X is a plain list of strings; the model was fitted to the columns "
+            f"{list(estimator.feature_names_in_)!r}"
+        )
     return X
 
 
@@ -102,15 +138,21 @@ def _width(X: Any) -> int:
     if is_views(X):
         # Of a ready-made matrix the columns of the own rows count, as in a dict.
         views = dict(X.items())
-        return sum(len(X) * int(np.prod(view.shape[2:])) if name in X.matrices else _width({name: view}) for name, view in views.items())
+        return sum(
+            len(X) * int(np.prod(view.shape[2:])) if name in X.matrices else _width({name: view})
+            for name, view in views.items()
+        )
     return sum(int(np.prod(getattr(value, "shape", (0, 1))[1:])) for value in X.values())
 
 
 def rows_of(X: Any, kernels: list[Kernel], spare: Mapping | None = None) -> dict:
-    """Rows by view key for all views that the kernels read: checked; numbers are finite, strings are packed (see `data.strings`).
+    """Rows by view key for all views that the kernels read: checked; numbers are finite, strings are packed
+    (see `data.strings`).
 
-    Of a `Views`, absent rows are copies of the first row that has the view, see `Views.readable`; what stands in them is not read.
-    spare : rows by view key of which one is copied for all where no row has the view, those of support vectors for example.
+    Of a `Views`, absent rows are copies of the first row that has the view, see `Views.readable`; what stands
+    in them is not read.
+    spare : rows by view key of which one is copied for all where no row has the view, those of support
+    vectors for example.
     """
     if isinstance(X, sources.SourceInput):
         return sources.survey(X, kernels)
@@ -124,10 +166,15 @@ def rows_of(X: Any, kernels: list[Kernel], spare: Mapping | None = None) -> dict
         for key in kernel.views:
             if key not in rows:
                 readers[key] = (kernel, key in strings)
-                rows[key] = select_strings(X, view_of(key), kernel) if key in strings else _numeric(select(X, view_of(key)), key, X)
+                rows[key] = (
+                    select_strings(X, view_of(key), kernel)
+                    if key in strings
+                    else _numeric(select(X, view_of(key)), key, X)
+                )
             elif readers[key][1] != (key in strings):
                 raise ValueError(
-                    f"{readers[key][0]!r} and {kernel!r} both read {_where(key)}, one as strings and one as numbers; give them views"
+                    f"{readers[key][0]!r} and {kernel!r} both read {_where(key)}, one as strings and one as "
+                    "numbers; give them views"
                 )
         check_non_negative({key: rows[key] for key in kernel.histogram_views()}, kernel)
         kernel.check_rows(rows)
@@ -143,15 +190,21 @@ def _rows_of_views(X: Any, kernels: list[Kernel], spare: Mapping) -> dict:
     bare = [key for key in keys if not X.has(view_of(key)).any()]
     for key in bare:
         if key not in spare:
-            raise ValueError(f"no row of X has {_where(key)}, which {next(k for k in kernels if key in k.views)!r} reads")
-    views = X.readable(dict.fromkeys(view_name(dict.fromkeys(X.names), view_of(key)) for key in keys if key not in bare))
+            raise ValueError(
+                f"no row of X has {_where(key)}, which {next(k for k in kernels if key in k.views)!r} reads"
+            )
+    views = X.readable(
+        dict.fromkeys(view_name(dict.fromkeys(X.names), view_of(key)) for key in keys if key not in bare)
+    )
     rows = rows_of(views, [kernel for kernel in kernels if not set(bare) & set(kernel.views)])
     for kernel in kernels:
         strings = kernel.string_views()
         for key in kernel.views:
             if key not in bare and key not in rows:  # read beside a view that nobody has
                 rows[key] = (
-                    select_strings(views, view_of(key), kernel) if key in strings else _numeric(select(views, view_of(key)), key, views)
+                    select_strings(views, view_of(key), kernel)
+                    if key in strings
+                    else _numeric(select(views, view_of(key)), key, views)
                 )
     return {**rows, **{key: _copies(spare[key], len(X)) for key in bare}}
 
@@ -198,7 +251,9 @@ def _numeric(array: Any, key: Any, X: Any) -> Any:
 
 
 def _floats(array: np.ndarray, where: str, label: Callable[[int], str]) -> np.ndarray:
-    """Objects and texts that stand for numbers as floats; an error that names the column and row of the first that does not."""
+    """Objects and texts that stand for numbers as floats; an error that names the column and row of the first
+    that does not.
+    """
     try:
         if array.dtype.kind not in "mM":
             return array.astype(np.float64)
@@ -214,8 +269,14 @@ def _floats(array: np.ndarray, where: str, label: Callable[[int], str]) -> np.nd
                 raise TypeError
             np.float64(value)
         except (TypeError, ValueError):
-            what = f"{str(value)!r:.60}" if isinstance(value, str | bytes) else f"{value!s:.60}, a {type(value).__name__}"
-            raise ValueError(f"{where} has entries that are not numbers: column {label(column)} holds {what} (row {row})") from None
+            what = (
+                f"{str(value)!r:.60}"
+                if isinstance(value, str | bytes)
+                else f"{value!s:.60}, a {type(value).__name__}"
+            )
+            raise ValueError(
+                f"{where} has entries that are not numbers: column {label(column)} holds {what} (row {row})"
+            ) from None
     raise ValueError(f"{where} has entries that are not numbers")
 
 
@@ -225,8 +286,9 @@ def _first_not_finite(array: np.ndarray) -> tuple[int, ...] | None:
     for start in range(0, len(array), step):
         part = array[start : start + step]
         with np.errstate(over="ignore", invalid="ignore"):
-            # One pass and nothing written; a sum is finite only if all are (very large ones are looked at below). Not by BLAS: its threads
-            # would go on waiting for more, for as long as a small fit takes, on a core that the fit needs.
+            # One pass and nothing written; a sum is finite only if all are (very large ones are looked at
+            # below). Not by BLAS: its threads would go on waiting for more, for as long as a small fit takes,
+            # on a core that the fit needs.
             if np.isfinite(np.sum(part)):
                 continue
         finite = np.isfinite(part)
@@ -238,14 +300,22 @@ def _first_not_finite(array: np.ndarray) -> tuple[int, ...] | None:
 
 def _complain(value: float, where: str, row: int, column: str) -> None:
     kind = "NaN" if np.isnan(value) else "infinity"
-    raise ValueError(f"{where} contains {kind} in column {column} (row {row}); missing and infinite values must be dealt with first")
+    raise ValueError(
+        f"{where} contains {kind} in column {column} (row {row}); missing and infinite values must be dealt "
+        "with first"
+    )
 
 
 def precomputed_stack(X: Any, square: bool) -> np.ndarray | StoreRows:
-    """X of kernels="precomputed" as a stack (rows, columns, M), checked for shape and finiteness; a path is a kernel store."""
+    """X of kernels="precomputed" as a stack (rows, columns, M), checked for shape and finiteness; a path is a
+    kernel store.
+    """
     if isinstance(X, str | os.PathLike):
         if not square:
-            raise TypeError("predicting takes an array (n_test, n_train or n_support, M); a kernel store holds training rows only")
+            raise TypeError(
+                "predicting takes an array (n_test, n_train or n_support, M); a kernel store holds training "
+                "rows only"
+            )
         return StoreRows(KernelStore(X))
     if sp.issparse(X):
         raise TypeError('kernels="precomputed" takes a dense array of shape (n, n, M), got a sparse matrix')
@@ -261,7 +331,8 @@ def precomputed_stack(X: Any, square: bool) -> np.ndarray | StoreRows:
     if place is not None:
         raise ValueError(f"X contains NaN or infinity: kernel {place[2]}, entry ({place[0]}, {place[1]})")
     if square and not stack.flags.c_contiguous and stack.nbytes <= free_memory() // 2:
-        # A stack that was made of (M, n, n) by moving an axis: training reads the M values of a pair together, again and again.
+        # A stack that was made of (M, n, n) by moving an axis: training reads the M values of a pair
+        # together, again and again.
         stack = np.ascontiguousarray(stack)
     return stack
 
@@ -269,7 +340,8 @@ def precomputed_stack(X: Any, square: bool) -> np.ndarray | StoreRows:
 def check_kernel_stack(stack: np.ndarray, where: str = "X") -> None:
     """Raise ValueError unless every matrix is symmetric and passes cheap tests of positive semi-definiteness.
 
-    Of a kernel store some rows and their columns are looked at: reading all of it could take longer than the training.
+    Of a kernel store some rows and their columns are looked at: reading all of it could take longer than the
+    training.
     """
     if isinstance(stack, StoreRows):
         some = np.unique(np.linspace(0, len(stack) - 1, min(len(stack), STORE_SAMPLE)).astype(int))
@@ -279,7 +351,10 @@ def check_kernel_stack(stack: np.ndarray, where: str = "X") -> None:
     largest, asymmetry, excess = survey(stack, np.sqrt(np.maximum(diagonal, 0.0)), usable_cpus())
     bad = np.flatnonzero(asymmetry > SYMMETRY * largest)
     if len(bad):
-        raise ValueError(f"kernel {bad[0]} of {where} is not symmetric: entries differ from their mirror image by {asymmetry[bad[0]]:.3g}")
+        raise ValueError(
+            f"kernel {bad[0]} of {where} is not symmetric: entries differ from their mirror image by "
+            f"{asymmetry[bad[0]]:.3g}"
+        )
     bad = np.flatnonzero(excess > DIAGONAL * largest)
     if len(bad):
         _name_excess(stack, int(bad[0]), diagonal, largest, where)
@@ -287,21 +362,28 @@ def check_kernel_stack(stack: np.ndarray, where: str = "X") -> None:
     low = diagonal.min(axis=0)
     bad = np.flatnonzero(low < -DEFINITENESS * np.maximum(largest, 1e-300))
     if len(bad):
-        raise ValueError(f"kernel {bad[0]} of {where} is not positive semi-definite: its diagonal has an entry {low[bad[0]]:.6g}")
+        raise ValueError(
+            f"kernel {bad[0]} of {where} is not positive semi-definite: its diagonal has an entry "
+            f"{low[bad[0]]:.6g}"
+        )
     values = quadratic_forms(stack, np.random.default_rng(0).normal(size=(FORMS, n)), usable_cpus())
     bad = np.argwhere(values < -DEFINITENESS * n * np.maximum(np.abs(trace), largest)[None] / np.sqrt(n))
     if len(bad):
         raise ValueError(
-            f"kernel {bad[0][1]} of {where} is not positive semi-definite: a quadratic form of it is {values[tuple(bad[0])]:.6g}"
+            f"kernel {bad[0][1]} of {where} is not positive semi-definite: a quadratic form of it is "
+            f"{values[tuple(bad[0])]:.6g}"
         )
 
 
 def _name_excess(stack: np.ndarray, m: int, diagonal: np.ndarray, largest: np.ndarray, where: str) -> None:
-    """Raise ValueError for a matrix that breaks |k(i, j)| <= sqrt(k(i, i) k(j, j)), which holds for all positive semi-definite ones."""
+    """Raise ValueError for a matrix that breaks |k(i, j)| <= sqrt(k(i, i) k(j, j)), which holds for all
+    positive semi-definite ones.
+    """
     roots = np.sqrt(np.maximum(diagonal[:, m], 0.0))
     i, j = np.argwhere(np.abs(stack[:, :, m]) - np.outer(roots, roots) > DIAGONAL * largest[m])[0]
     raise ValueError(
-        f"kernel {m} of {where} is not positive semi-definite: entry ({i}, {j}) is {stack[i, j, m]:.6g}, more than "
+        f"kernel {m} of {where} is not positive semi-definite: entry ({i}, {j}) is {stack[i, j, m]:.6g}, "
+        "more than "
         f"its diagonal entries {diagonal[i, m]:.6g} and {diagonal[j, m]:.6g} allow"
     )
 
@@ -309,7 +391,8 @@ def _name_excess(stack: np.ndarray, m: int, diagonal: np.ndarray, largest: np.nd
 class MatrixColumns(NamedTuple):
     """Columns of a ready-made matrix that stand for rows that a model was fitted to.
 
-    identity : of the matrix they were rows of (see `MatrixRows`), None if it is not known. numbers : (S,) of the rows in it.
+    identity : of the matrix they were rows of (see `MatrixRows`), None if it is not known. numbers : (S,) of
+    the rows in it.
     depth : matrices in the stack.
     """
 
@@ -323,12 +406,18 @@ def matrix_columns_of(X: Any) -> dict[str, MatrixColumns]:
     if not is_views(X) or not X.matrices:
         return {}
     rows = X.readable(X.matrices)
-    return {name: MatrixColumns(part.identity, part.numbers, (*part.shape, 1)[2]) for name, part in rows.items()}
+    return {
+        name: MatrixColumns(part.identity, part.numbers, (*part.shape, 1)[2]) for name, part in rows.items()
+    }
 
 
-def _stacks_of_views(X: Any, kernels: list[Kernel], square: bool, columns: Mapping[str, MatrixColumns], cleared: Callable) -> dict:
+def _stacks_of_views(
+    X: Any, kernels: list[Kernel], square: bool, columns: Mapping[str, MatrixColumns], cleared: Callable
+) -> dict:
     stacks: dict[Any, Any] = {}
-    for key in dict.fromkeys(kernel.statistic().view for kernel in kernels if isinstance(kernel, Precomputed)):
+    for key in dict.fromkeys(
+        kernel.statistic().view for kernel in kernels if isinstance(kernel, Precomputed)
+    ):
         if is_store(key):
             continue
         name = view_name(dict.fromkeys(X.names), view_of(key))
@@ -342,14 +431,19 @@ def _stacks_of_views(X: Any, kernels: list[Kernel], square: bool, columns: Mappi
         elif square and not rows.is_whole:
             if not rows.of_square:
                 raise ValueError(
-                    f"{_where(key)} is a matrix of shape {rows.shape}, whose columns are not its rows; fit takes (n, n) or (n, n, M)"
+                    f"{_where(key)} is a matrix of shape {rows.shape}, whose columns are not its rows; fit "
+                    "takes (n, n) or (n, n, M)"
                 )
             stacks[key] = _square_part(rows, key)
         elif not square and known is not None and known.identity == rows.identity:
             stacks[key] = precomputed_stack(rows.columns(known.numbers), square)
         else:
             given = cleared(key, rows.given())
-            stacks[key] = StoreRows(given) if square and isinstance(given, KernelStore) else precomputed_stack(given, square)
+            stacks[key] = (
+                StoreRows(given)
+                if square and isinstance(given, KernelStore)
+                else precomputed_stack(given, square)
+            )
     return stacks
 
 
@@ -360,7 +454,8 @@ def _square_part(rows: MatrixRows, key: Any) -> np.ndarray | StoreRows:
     size = len(rows) ** 2 * int(np.prod(rows.shape[2:])) * rows.dtype.itemsize
     if size > free_memory():
         raise ValueError(
-            f"the entries between the {len(rows)} rows of {_where(key)} take {size / 2**20:,.0f} MiB, more than there is memory; "
+            f"the entries between the {len(rows)} rows of {_where(key)} take {size / 2**20:,.0f} MiB, more "
+            "than there is memory; "
             "write a kernel store (raymkl.kernels.write_store), of which nothing stays in memory"
         )
     return precomputed_stack(rows.columns(rows.numbers), square=True)
@@ -379,9 +474,9 @@ def matrices_of(
 ) -> dict:
     """Stacks of the views that Precomputed kernels read, (rows, columns, M) each.
 
-    columns : those that stand for the rows of a fitted model, by the name of the view: they are taken of rows of the
-    matrix that it was fitted to. Other rows bring theirs, and where no row has the view there are zeros. cleared : what is made of a
-    stack that was brought, by view key, before it is looked at.
+    columns : those that stand for the rows of a fitted model, by the name of the view: they are taken of rows
+    of the matrix that it was fitted to. Other rows bring theirs, and where no row has the view there are
+    zeros. cleared : what is made of a stack that was brought, by view key, before it is looked at.
     """
     stacks = _stacks_of_views(X, kernels, square, columns or {}, cleared) if is_views(X) else {}
     for kernel in kernels:
@@ -392,7 +487,11 @@ def matrices_of(
             elif isinstance(X, sources.SourceInput | sources.Batch):
                 raise ValueError(
                     f"{kernel!r} reads a matrix, which a path or Dataset of rows does not hold; "
-                    + ("write a kernel store (raymkl.kernels.write_store)" if square else "predict from a dict of arrays in memory")
+                    + (
+                        "write a kernel store (raymkl.kernels.write_store)"
+                        if square
+                        else "predict from a dict of arrays in memory"
+                    )
                 )
             else:
                 given = X if key is None and not is_dict(X) else select(X, view_of(key))

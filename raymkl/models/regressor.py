@@ -27,8 +27,8 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
 
         min_{w,b}  1/2 ||w||_{2,p}^2 + sum_i C_i loss(f(x_i), y_i),    f(x) = sum_m <w_m, phi_m(x)> + b
 
-    solved to a certified relative duality gap. The weights theta of the kernels satisfy theta >= 0 and, for p < 2,
-    sum_m theta_m^q = 1 with q = p / (2 - p).
+    solved to a certified relative duality gap. The weights theta of the kernels satisfy theta >= 0 and, for p
+    < 2, sum_m theta_m^q = 1 with q = p / (2 - p).
 
     Parameters
     ----------
@@ -43,8 +43,8 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
     engine, ray_params, dtype, exact, random_state, verbose : object
         As for `MKLClassifier`.
     loss : {"epsilon_insensitive", "squared", "squared_epsilon_insensitive", "huber", "quantile"}
-        With r = y - f: max(0, |r| - epsilon), r^2 / 2, max(0, |r| - epsilon)^2 / 2, r^2 / 2 that goes on linearly beyond delta, or
-        max(quantile r, (quantile - 1) r).
+        With r = y - f: max(0, |r| - epsilon), r^2 / 2, max(0, |r| - epsilon)^2 / 2, r^2 / 2 that goes on
+        linearly beyond delta, or max(quantile r, (quantile - 1) r).
     delta : float > 0
         Of the Huber loss: errors beyond it count linearly; in the units of y.
     quantile : float in (0, 1)
@@ -58,9 +58,11 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
     ----------
     kernel_weights_ : (M,). support_ : (n_support,) training rows outside or on the edge of the tube.
     dual_coef_ : (1, n_support) signed dual variables. intercept_ : (1,).
-    duality_gap_, primal_objective_, dual_objective_ : float. n_iter_, converged_, history_, kernels_, n_features_in_,
+    duality_gap_, primal_objective_, dual_objective_ : float. n_iter_, converged_, history_, kernels_,
+    n_features_in_,
         engine_used_, view_names_, present_, patterns_, expansion_ : as for `MKLClassifier`.
-    held_out_decision_ : (n,) predictions of the training rows, each by the fold that holds it out; with `conformal`, as
+    held_out_decision_ : (n,) predictions of the training rows, each by the fold that holds it out; with
+    `conformal`, as
         folds_, fold_gaps_ and fold_models_, which are as for `MKLClassifier`.
 
     Examples
@@ -69,7 +71,8 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
     >>> from raymkl import MKLRegressor, kernels
     >>> X = np.random.default_rng(0).uniform(-3, 3, size=(200, 1))
     >>> y = np.sin(X[:, 0])
-    >>> model = MKLRegressor(kernels=kernels.rbf([0.1, 1.0, 10.0]), C=10.0, epsilon=0.05, engine="local").fit(X, y)
+    >>> model = MKLRegressor(kernels=kernels.rbf([0.1, 1.0, 10.0]), C=10.0, epsilon=0.05,
+    ...     engine="local").fit(X, y)
     >>> bool(model.score(X, y) > 0.98)
     True
     """
@@ -135,7 +138,9 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
         check_loss(self.loss, REGRESSION, "a regressor", CLASSIFICATION)
         _number("epsilon", self.epsilon, 0.0)
         _number("delta", self.delta, 0.0, strict=True)
-        if not (isinstance(self.quantile, Real) and not isinstance(self.quantile, bool) and 0 < self.quantile < 1):
+        if not (
+            isinstance(self.quantile, Real) and not isinstance(self.quantile, bool) and 0 < self.quantile < 1
+        ):
             raise ValueError(f"quantile must be a number in (0, 1), got {self.quantile!r}")
 
     def _loss(self) -> Loss:
@@ -168,7 +173,9 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
         X, rows, kernels = self._read(X, reset=True)
         n = next(iter(rows.values())).shape[0]
         y = self._check_targets(y, n)
-        weights = _check_sample_weight(sample_weight, np.empty((n, 1)), dtype=np.float64, ensure_non_negative=True)
+        weights = _check_sample_weight(
+            sample_weight, np.empty((n, 1)), dtype=np.float64, ensure_non_negative=True
+        )
         if not np.any(weights > 0):
             raise ValueError("sample_weight is zero for every row; some example must count")
         start = self._start(n, len(kernels))
@@ -202,12 +209,30 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
 
     _can_fold = True
     _head_params = frozenset(
-        {"C", "p", "norm", "loss", "epsilon", "delta", "quantile", "solver", "theta_step", "tol", "max_iter", "beta", "kernel_costs"}
+        {
+            "C",
+            "p",
+            "norm",
+            "loss",
+            "epsilon",
+            "delta",
+            "quantile",
+            "solver",
+            "theta_step",
+            "tol",
+            "max_iter",
+            "beta",
+            "kernel_costs",
+        }
         | {"conformal", "cv"}
     )
 
-    def _fold(self, y: np.ndarray, sample_weight: np.ndarray | None, train: np.ndarray) -> tuple[list[Head], Any]:
-        """Head of one fold at C = 1 (other rows are masked), and what turns its decision values into an estimator to score."""
+    def _fold(
+        self, y: np.ndarray, sample_weight: np.ndarray | None, train: np.ndarray
+    ) -> tuple[list[Head], Any]:
+        """Head of one fold at C = 1 (other rows are masked), and what turns its decision values into an
+        estimator to score.
+        """
         y, bounds = self._check_targets(y, len(y)), np.zeros(len(y))
         bounds[train] = 1.0 if sample_weight is None else sample_weight[train]
         shift = _center(y, bounds)
@@ -251,9 +276,9 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
         """Intervals for y of each row; with conformal=True.
 
         With training row i held out by fold(i) and r_i = y_i - f_fold(i)(x_i), from the
-        floor((1 - coverage)(n + 1))-th smallest of f_fold(i)(x) - |r_i| to the ceil(coverage (n + 1))-th smallest of
-        f_fold(i)(x) + |r_i| (CV+). Over many new rows like the training rows, about this part of the intervals hold
-        y; that is no promise about one row.
+        floor((1 - coverage)(n + 1))-th smallest of f_fold(i)(x) - |r_i| to the ceil(coverage (n + 1))-th
+        smallest of f_fold(i)(x) + |r_i| (CV+). Over many new rows like the training rows, about this part of
+        the intervals hold y; that is no promise about one row.
 
         Parameters
         ----------
@@ -269,7 +294,8 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
         >>> import numpy as np
         >>> from raymkl import MKLRegressor, kernels
         >>> X = np.random.default_rng(0).uniform(-3, 3, size=(200, 1))
-        >>> model = MKLRegressor(kernels=kernels.rbf([0.1, 1.0]), C=10.0, conformal=True, engine="local").fit(X, np.sin(X[:, 0]))
+        >>> model = MKLRegressor(kernels=kernels.rbf([0.1, 1.0]), C=10.0, conformal=True,
+        ...     engine="local").fit(X, np.sin(X[:, 0]))
         >>> low, high = model.predict_interval(X, coverage=0.8).T
         >>> bool((low < high).all())
         True
@@ -279,14 +305,17 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
 
 
 def _center(y: np.ndarray, weights: np.ndarray) -> float:
-    """What y (n,) is centred by: a shift of y shifts the intercept and nothing else, and residuals keep all their digits."""
+    """What y (n,) is centred by: a shift of y shifts the intercept and nothing else, and residuals keep all
+    their digits.
+    """
     return float(np.average(y, weights=weights))
 
 
 class HeldOutRegressor(RegressorMixin, BaseEstimator):
     """Predictions of one set of rows in the clothes of a fitted regressor, for scikit-learn's scorers.
 
-    shift : what the targets were centred by. values : (n,) predictions of the rows that `predict` is asked for.
+    shift : what the targets were centred by. values : (n,) predictions of the rows that `predict` is asked
+    for.
     """
 
     def __init__(self, shift: float = 0.0, values: Any = None):

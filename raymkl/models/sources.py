@@ -1,6 +1,7 @@
 """X that is not in memory: paths and Datasets as inputs of the models.
 
-fit       labels are read, all rows are looked at once, batch by batch (`survey`); the engine gets views of the source
+fit       labels are read, all rows are looked at once, batch by batch (`survey`); the engine gets views of
+          the source
 predict   batch by batch, each as a `Batch`, which is a table that knows where it comes from
 """
 
@@ -25,37 +26,52 @@ from ..kernels.pairs.statistics import Statistic
 
 # Labels are read so many rows at a time.
 LABEL_ROWS = 65_536
-# What is not made for streams (contributions, memberships, searches) reads sources up to this size into memory.
+# What is not made for streams (contributions, memberships, searches) reads sources up to this size into
+# memory.
 MOST_IN_MEMORY = 2 * 2**30
 
 
 class SourceInput:
-    """A source as X of a model. label : column that is not a feature, or None. named : whether its columns have names that count."""
+    """A source as X of a model.
+
+    label : column that is not a feature, or None. named : whether its columns have names that count.
+    """
 
     def __init__(self, source: RowSource, label: str | None = None, named: bool = True):
         self.source, self.label, self.named = source, label, named
         self.features = [name for name in source.column_names if name != label]
         if not self.features:
-            raise ValueError(f"{source} has no column besides the label column {label!r}; at least one feature is needed")
+            raise ValueError(
+                f"{source} has no column besides the label column {label!r}; at least one feature is needed"
+            )
 
     @property
     def shape(self) -> tuple[int, int]:
         return (self.source.n_rows, width_and_dtype(self.source.schema, self.features)[0])
 
     def in_memory(self, columns: list[str] | None = None, features: list[str] | None = None) -> Batch:
-        """All rows as one batch, if they are few enough. columns : to read, all features if None. features : see `Batch`."""
+        """All rows as one batch, if they are few enough.
+
+        columns : to read, all features if None. features : see `Batch`.
+        """
         columns = self.features if columns is None else columns
         n, size = self.source.n_rows, self.source.n_rows * self.source.row_bytes(columns)
         if size > MOST_IN_MEMORY:
             raise ValueError(
-                f"{self.source} has {n} rows, about {size / 2**20:,.0f} MiB, but this reads X into memory and takes at most "
+                f"{self.source} has {n} rows, about {size / 2**20:,.0f} MiB, but this reads X into memory "
+                "and takes at most "
                 f"{MOST_IN_MEMORY / 2**20:,.0f} MiB of a path or Dataset; pass X in parts, as pyarrow.Table"
             )
-        return Batch(self.source.read(0, n, columns), range(n), self.features if features is None else features)
+        return Batch(
+            self.source.read(0, n, columns), range(n), self.features if features is None else features
+        )
 
 
 class Batch:
-    """Some rows of a source. numbers : (n,) of the rows in the source, for errors. features : columns that a view of everything reads."""
+    """Some rows of a source.
+
+    numbers : (n,) of the rows in the source, for errors. features : columns that a view of everything reads.
+    """
 
     def __init__(self, table: pa.Table, numbers: Sequence[int], features: list[str]):
         self.table, self.numbers, self.features = table, numbers, features
@@ -66,7 +82,9 @@ class Batch:
 
 
 def source_of(X: Any, y: Any = None) -> tuple[Any, Any]:
-    """X and y as a model takes them: paths and Datasets become a `SourceInput`, and the name of a label column its labels (n,)."""
+    """X and y as a model takes them: paths and Datasets become a `SourceInput`, and the name of a label
+    column its labels (n,).
+    """
     if isinstance(X, SourceInput | Batch):
         return X, known_labels(y)
     source = open_source(X)
@@ -86,14 +104,19 @@ def known_labels(y: Any) -> Any:
     """y, if no entry of it is masked."""
     mask = np.asarray(getattr(y, "mask", False)) if hasattr(y, "filled") else np.zeros((), bool)
     if mask.any():
-        raise ValueError(f"y contains NaN (a masked value) in row {int(np.argwhere(mask)[0][0])}; labels must be known for every row")
+        raise ValueError(
+            f"y contains NaN (a masked value) in row {int(np.argwhere(mask)[0][0])}; labels must be known "
+            "for every row"
+        )
     return y
 
 
 def loaded(X: Any, y: Any, estimator: Any = None) -> tuple[Any, Any]:
-    """X and y in memory, for searches, which cut X into folds: a path or Dataset becomes a `pyarrow.Table` of its features.
+    """X and y in memory, for searches, which cut X into folds: a path or Dataset becomes a `pyarrow.Table` of
+    its features.
 
-    Raises ValueError when it is larger than `MOST_IN_MEMORY` bytes. The path of a kernel store (kernels="precomputed") stays a path.
+    Raises ValueError when it is larger than `MOST_IN_MEMORY` bytes. The path of a kernel store
+    (kernels="precomputed") stays a path.
     """
     kernels = getattr(estimator, "kernels", None)
     if isinstance(kernels, str) and kernels == "precomputed":
@@ -115,7 +138,9 @@ def labels_of(source: RowSource, name: str) -> np.ndarray:
         column = table.column(name)
         if column.null_count:
             row = next(row for row, value in enumerate(column) if not value.is_valid)
-            raise ValueError(f"y={name!r}: the column has no label in row {at + row}; labels must be known for every row")
+            raise ValueError(
+                f"y={name!r}: the column has no label in row {at + row}; labels must be known for every row"
+            )
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
         values = column.to_numpy()
@@ -126,7 +151,7 @@ def labels_of(source: RowSource, name: str) -> np.ndarray:
     return np.concatenate(parts)
 
 
-# -- looking at all rows once -------------------------------------------------------------------------------------------
+# -- looking at all rows once ----------------------------------------------------------------------
 
 
 def kinds_of(schema: pa.Schema, features: list[str], kernels: Sequence[Kernel]) -> dict[Any, ViewKind]:
@@ -140,7 +165,8 @@ def kinds_of(schema: pa.Schema, features: list[str], kernels: Sequence[Kernel]) 
                 if (kinds[key].reader is not None) != (key in strings):
                     where = kinds[key].where
                     raise ValueError(
-                        f"{readers[key]!r} and {kernel!r} both read {where}, one as strings and one as numbers; give them views"
+                        f"{readers[key]!r} and {kernel!r} both read {where}, one as strings and one as "
+                        "numbers; give them views"
                     )
                 continue
             readers[key] = kernel
@@ -166,10 +192,14 @@ def _columns_of(view: Any, names: list[str], features: list[str]) -> tuple[str, 
     return tuple(wanted)
 
 
-def survey(X: SourceInput, kernels: Sequence[Kernel], diagonals: bool = False, largest: bool = False) -> dict[Any, SourceView]:
-    """Views by key of all rows, after one look at them: numbers are finite, histograms not negative, strings fit their kernels.
+def survey(
+    X: SourceInput, kernels: Sequence[Kernel], diagonals: bool = False, largest: bool = False
+) -> dict[Any, SourceView]:
+    """Views by key of all rows, after one look at them: numbers are finite, histograms not negative, strings
+    fit their kernels.
 
-    diagonals : keep k(x, x) of every kernel (n,). largest : keep the largest k(x, x) of kernels whose values have no natural bound.
+    diagonals : keep k(x, x) of every kernel (n,). largest : keep the largest k(x, x) of kernels whose values
+    have no natural bound.
     """
     kinds = kinds_of(X.source.schema, X.features, kernels)
     if not kinds:
@@ -191,7 +221,11 @@ class _Seen:
         self.first_rows: dict = {}
         self.longest, self.shortest, self.letters, self.rows = {}, {}, {}, 0
         self.keep = diagonals
-        measured = [kernel for kernel in dict.fromkeys(kernels) if diagonals or (largest and _without_bound(kernel.statistic()))]
+        measured = [
+            kernel
+            for kernel in dict.fromkeys(kernels)
+            if diagonals or (largest and _without_bound(kernel.statistic()))
+        ]
         self.families = group(measured, join=True)
         self.parts: dict[Kernel, list[np.ndarray]] = {}
 
@@ -215,11 +249,15 @@ class _Seen:
                 if self.keep:
                     self.parts.setdefault(kernel, []).append(values)
                 else:
-                    self.found.largest[kernel] = max(self.found.largest.get(kernel, 0.0), float(np.abs(values).max()))
+                    self.found.largest[kernel] = max(
+                        self.found.largest.get(kernel, 0.0), float(np.abs(values).max())
+                    )
         self.rows += len(numbers)
 
     def final(self, kind: ViewKind) -> ViewKind:
-        """The kind with the width of the longest string, and whether padding would waste too much, as for strings in memory."""
+        """The kind with the width of the longest string, and whether padding would waste too much, as for
+        strings in memory.
+        """
         if kind.reader is None:
             return kind
         longest, key = self.longest[kind.key], kind.key
@@ -237,8 +275,13 @@ def _without_bound(statistic: Statistic) -> bool:
     return statistic.cacheable and not statistic.non_negative
 
 
-def check(kernels: Sequence[Kernel], rows: dict, numbers: Sequence[int], kinds: dict, first_rows: dict | None = None) -> None:
-    """Raise ValueError for rows that a kernel cannot compare. first_rows : row 0 of views of strings, to compare lengths with."""
+def check(
+    kernels: Sequence[Kernel], rows: dict, numbers: Sequence[int], kinds: dict, first_rows: dict | None = None
+) -> None:
+    """Raise ValueError for rows that a kernel cannot compare.
+
+    first_rows : row 0 of views of strings, to compare lengths with.
+    """
     try:
         check_squares(rows, kernels, lambda key, column: kinds[key].label(column))
     except ValueError as error:
@@ -248,7 +291,10 @@ def check(kernels: Sequence[Kernel], rows: dict, numbers: Sequence[int], kinds: 
         strings = [key for key in kernel.string_views() if first_rows and key in first_rows]
         try:
             if strings:
-                joined, again = {**rows, **{key: _below(first_rows[key], rows[key]) for key in strings}}, [0, *numbers]
+                joined, again = (
+                    {**rows, **{key: _below(first_rows[key], rows[key]) for key in strings}},
+                    [0, *numbers],
+                )
                 kernel.check_rows(joined)
             else:
                 again = numbers
@@ -313,7 +359,7 @@ def _again(kernel: Kernel, view: SourceView, diagonals: bool) -> Survey:
     return next(iter(found.values())).survey
 
 
-# -- predicting ---------------------------------------------------------------------------------------------------------
+# -- predicting ------------------------------------------------------------------------------------
 
 
 def batches_to_predict(model: Any, X: SourceInput) -> Iterator[Batch]:
@@ -344,7 +390,9 @@ def whole_to_predict(model: Any, X: SourceInput) -> Batch:
 
 
 def _columns_to_predict(model: Any, X: SourceInput) -> tuple[list[str], list[str]]:
-    """Columns that a fitted model reads, and those that a view of everything reads; other columns do not matter."""
+    """Columns that a fitted model reads, and those that a view of everything reads; other columns do not
+    matter.
+    """
     features = [str(name) for name in getattr(model, "feature_names_in_", X.features)]
     keys = _views_read(model)
     if None in keys:
@@ -355,7 +403,9 @@ def _columns_to_predict(model: Any, X: SourceInput) -> tuple[list[str], list[str
     columns = [
         name
         for key in keys
-        for name in _columns_of(view_of(key), X.source.column_names, features if key is None else X.source.column_names)
+        for name in _columns_of(
+            view_of(key), X.source.column_names, features if key is None else X.source.column_names
+        )
     ]
     return list(dict.fromkeys(columns)), features
 
@@ -366,7 +416,9 @@ def check_widths(rows: dict, support_rows: dict) -> None:
         fitted = support_rows.get(key)
         if fitted is not None and fitted.dtype.kind == "f" and fitted.shape[1] != array.shape[1]:
             where = "X" if key is None else f"view {view_of(key)!r} of X"
-            raise ValueError(f"{where} has {array.shape[1]} features, but the model was fitted to {fitted.shape[1]}")
+            raise ValueError(
+                f"{where} has {array.shape[1]} features, but the model was fitted to {fitted.shape[1]}"
+            )
 
 
 def _views_read(model: Any) -> list:

@@ -1,9 +1,11 @@
-"""A model together with the preparation of its columns, so that it takes the same tables that it was trained from.
+"""A model together with the preparation of its columns, so that it takes the same tables that it was trained
+from.
 
     table --(columns by name, views, (x - mean) / scale)--> X --(MKLClassifier)--> labels
 
-`raymkl train` makes one, its file holds both parts, and `raymkl.load` gives it back. Tables in Parquet and Arrow files stay there: what
-the model sees is then a `PreparedSource`, whose batches are prepared as they are read.
+`raymkl train` makes one, its file holds both parts, and `raymkl.load` gives it back. Tables in Parquet and
+Arrow files stay there: what the model sees is then a `PreparedSource`, whose batches are prepared as they are
+read.
 """
 
 from __future__ import annotations
@@ -37,9 +39,12 @@ class Preparation:
 
     Parameters
     ----------
-    views : view name -> names of its columns. One view under the name None: X is an array; else X is a dict of views.
-    widths : column name -> numbers in it (1 for a plain column, d for a column of vectors). Columns of text are not in it.
-    mean, scale : column name -> (width,) arrays, (x - mean) / scale is what the model sees; empty: the numbers as they are. Sparse
+    views : view name -> names of its columns. One view under the name None: X is an array; else X is a dict
+    of views.
+    widths : column name -> numbers in it (1 for a plain column, d for a column of vectors). Columns of text
+    are not in it.
+    mean, scale : column name -> (width,) arrays, (x - mean) / scale is what the model sees; empty: the
+    numbers as they are. Sparse
         columns are divided by their scale and not shifted, which would fill them.
     target : name of the column of labels, or None.
     """
@@ -52,7 +57,12 @@ class Preparation:
 
     @classmethod
     def fit(
-        cls, columns: Columns, views: Mapping[str | None, list[str]], text: Any = (), standardize: bool = False, target: str | None = None
+        cls,
+        columns: Columns,
+        views: Mapping[str | None, list[str]],
+        text: Any = (),
+        standardize: bool = False,
+        target: str | None = None,
     ) -> Preparation:
         """Learn widths, means and deviations of the columns of `views`; those in `text` are read as text."""
         names = list(dict.fromkeys(name for members in views.values() for name in members))
@@ -71,7 +81,10 @@ class Preparation:
             widths = {name: int(array.shape[1]) for name, array in arrays.items()}
         wild = [name for name, values in scale.items() if not np.isfinite(values).all()]
         if wild:
-            raise DataError(f"{columns.source}: column {wild[0]!r} has numbers too large to standardize: their squares are beyond float64")
+            raise DataError(
+                f"{columns.source}: column {wild[0]!r} has numbers too large to standardize: their squares "
+                "are beyond float64"
+            )
         return cls({key: list(members) for key, members in views.items()}, widths, mean, scale, target)
 
     @property
@@ -89,10 +102,11 @@ class Preparation:
         ]
 
     def transform(self, X: Any) -> Any:
-        """Array, CSR matrix or dict of views for the model, of `Columns`, a DataFrame, a `pyarrow.Table`, a dict of columns or an array.
+        """Array, CSR matrix or dict of views for the model, of `Columns`, a DataFrame, a `pyarrow.Table`, a
+        dict of columns or an array.
 
-        An array holds all columns of numbers in the order of training. Of a path of a Parquet or Arrow file (or `SourceColumns`), X is a
-        `SourceInput` that the model reads batch by batch.
+        An array holds all columns of numbers in the order of training. Of a path of a Parquet or Arrow file
+        (or `SourceColumns`), X is a `SourceInput` that the model reads batch by batch.
         """
         columns = self._columns(X)
         missing = [name for name in self.feature_names if name not in columns.names]
@@ -113,10 +127,15 @@ class Preparation:
         if name not in self.widths:
             return columns.text(name)
         array, width = columns.numbers(name), self.widths[name]
-        if sp.issparse(array) and array.shape[1] < width:  # a sparse file does not say how many columns there are
+        if (
+            sp.issparse(array) and array.shape[1] < width
+        ):  # a sparse file does not say how many columns there are
             array = sp.csr_matrix((array.data, array.indices, array.indptr), (array.shape[0], width))
         if array.shape[1] != width:
-            raise DataError(f"{columns.source}: column {name!r} has width {array.shape[1]}, the model was trained on {width}")
+            raise DataError(
+                f"{columns.source}: column {name!r} has width {array.shape[1]}, the model was trained on "
+                f"{width}"
+            )
         if name not in self.scale:
             return array
         if sp.issparse(array):
@@ -133,12 +152,19 @@ class Preparation:
         if is_table(X) or is_other_frame(X):
             return from_arrow(arrow_of(X), "X")
         if is_dict(X):
-            return Columns("X", {name: value.tocsr() if sp.issparse(value) else np.asarray(value) for name, value in X.items()})
+            return Columns(
+                "X",
+                {
+                    name: value.tocsr() if sp.issparse(value) else np.asarray(value)
+                    for name, value in X.items()
+                },
+            )
         array = X.tocsr() if sp.issparse(X) else np.asarray(X)
         total = sum(self.widths.values())
         if len(self.widths) < len(self.feature_names) or array.ndim != 2 or array.shape[1] != total:
             raise DataError(
-                f"X has shape {array.shape}; the model takes tables with the columns {', '.join(self.feature_names[:12])}"
+                f"X has shape {array.shape}; the model takes tables with the columns "
+                f"{', '.join(self.feature_names[:12])}"
                 f"{', ...' if len(self.feature_names) > 12 else ''} or arrays of shape (n, {total})"
             )
         edges = np.cumsum([0, *self.widths.values()])
@@ -171,7 +197,9 @@ def _beside(parts: list) -> Any:
 
 
 class PreparedSource(RowSource):
-    """What a model sees of a table in a file: one column per view, of vectors or of text, prepared batch by batch."""
+    """What a model sees of a table in a file: one column per view, of vectors or of text, prepared batch by
+    batch.
+    """
 
     kind = "prepared table"
 
@@ -179,8 +207,14 @@ class PreparedSource(RowSource):
         self.columns, self.preparation = columns, preparation
         self.counts = columns.rows.counts
         self.views = {"X" if view is None else view: view for view in preparation.views}
-        self.schema = pa.schema([(name, self._kind(preparation.views[view])) for name, view in self.views.items()])
-        texts = {name: preparation.views[view] for name, view in self.views.items() if pa.types.is_string(self.schema.field(name).type)}
+        self.schema = pa.schema(
+            [(name, self._kind(preparation.views[view])) for name, view in self.views.items()]
+        )
+        texts = {
+            name: preparation.views[view]
+            for name, view in self.views.items()
+            if pa.types.is_string(self.schema.field(name).type)
+        }
         self.measured = {name: columns.rows.row_bytes(members) for name, members in texts.items()}
 
     def __str__(self) -> str:
@@ -205,7 +239,9 @@ class PreparedSource(RowSource):
         )
 
     def seen(self) -> Any:
-        """Stand-ins of the arrays that the model will see, like `Preparation.transform` in memory; they know their ranges."""
+        """Stand-ins of the arrays that the model will see, like `Preparation.transform` in memory; they know
+        their ranges.
+        """
         found: dict[str | None, SourceView | None] = {}
         for name, view in self.views.items():
             kind = self.schema.field(name).type
@@ -213,7 +249,11 @@ class PreparedSource(RowSource):
                 found[view] = None
                 continue
             survey = Survey({view: self._edge(view, "low")}, {view: self._edge(view, "high")})
-            found[view] = SourceView(self, ViewKind(view, (name,), kind.value_type.to_pandas_dtype(), kind.list_size), survey=survey)
+            found[view] = SourceView(
+                self,
+                ViewKind(view, (name,), kind.value_type.to_pandas_dtype(), kind.list_size),
+                survey=survey,
+            )
         return found.get(None, found)
 
     def _edge(self, view: str | None, which: str) -> np.ndarray:
@@ -221,7 +261,9 @@ class PreparedSource(RowSource):
         members = self.preparation.views[view]
         facts = self.columns.facts(list(self.preparation.widths))
         mean, scale = self.preparation.mean, self.preparation.scale
-        return np.concatenate([(getattr(facts[name], which) - mean.get(name, 0.0)) / scale.get(name, 1.0) for name in members])
+        return np.concatenate(
+            [(getattr(facts[name], which) - mean.get(name, 0.0)) / scale.get(name, 1.0) for name in members]
+        )
 
     def _kind(self, members: list[str]) -> pa.DataType:
         widths, scaled = self.preparation.widths, self.preparation.scale
@@ -235,9 +277,14 @@ class PreparedSource(RowSource):
     def _tables(self, portions, columns, batch_rows):
         edges, views = self._edges(), [self.views[name] for name in columns]
         names = list(dict.fromkeys(name for view in views for name in self.preparation.views[view]))
-        for part in self.columns.batches(names, batch_rows, int(edges[portions[0]]), int(edges[portions[-1] + 1])):
+        for part in self.columns.batches(
+            names, batch_rows, int(edges[portions[0]]), int(edges[portions[-1] + 1])
+        ):
             built = self.preparation.built(part, views)
-            yield pa.table([_arrow(built[self.views[name]], self.schema.field(name).type) for name in columns], names=columns)
+            yield pa.table(
+                [_arrow(built[self.views[name]], self.schema.field(name).type) for name in columns],
+                names=columns,
+            )
 
 
 def _arrow(array: np.ndarray, kind: pa.DataType) -> pa.Array:
@@ -248,11 +295,13 @@ def _arrow(array: np.ndarray, kind: pa.DataType) -> pa.Array:
 
 
 class TableModel:
-    """A fitted estimator that takes tables: columns are found by name, put into views and scaled as in training.
+    """A fitted estimator that takes tables: columns are found by name, put into views and scaled as in
+    training.
 
     Parameters
     ----------
-    model : fitted estimator, such as `MKLClassifier`; its attributes (`kernel_weights_`, ...) can be read here too.
+    model : fitted estimator, such as `MKLClassifier`; its attributes (`kernel_weights_`, ...) can be read
+    here too.
     preparation : Preparation
 
     Examples
@@ -260,8 +309,10 @@ class TableModel:
     >>> import numpy as np, pandas as pd
     >>> from raymkl import MKLClassifier
     >>> from raymkl.models.table_model import Preparation, TableModel
-    >>> frame = pd.DataFrame({"a": np.arange(20.0), "b": 100.0 * np.arange(20) % 7, "label": ["low"] * 10 + ["high"] * 10})
-    >>> preparation = Preparation({None: ["a", "b"]}, {"a": 1, "b": 1}, {"a": 9.5, "b": 3.0}, {"a": 5.8, "b": 2.0}, "label")
+    >>> frame = pd.DataFrame({"a": np.arange(20.0), "b": 100.0 * np.arange(20) % 7,
+    ...     "label": ["low"] * 10 + ["high"] * 10})
+    >>> preparation = Preparation({None: ["a", "b"]}, {"a": 1, "b": 1}, {"a": 9.5, "b": 3.0}, {"a": 5.8,
+    ...     "b": 2.0}, "label")
     >>> model = MKLClassifier(engine="local").fit(preparation.transform(frame), frame["label"])
     >>> str(TableModel(model, preparation).predict(frame)[0])
     'low'

@@ -1,12 +1,13 @@
-"""Tail sums of kernels over the rows of a fit, by which normalize="tail" divides, and prices of kernels, which may be made of them.
+"""Tail sums of kernels over the rows of a fit, by which normalize="tail" divides, and prices of kernels,
+which may be made of them.
 
     tail_m = trace(K_m) - (its zeta largest eigenvalues),     K_m over the training rows of positive weight
     rho_m = beta * sum_i C_i * r_m,                           r_m = 1, tail_m / n or a number of the user's
 
 A row counts for a kernel if it has the views that the kernel reads.
 
-Up to `EXACT_ROWS` rows by the eigenvalues of one matrix after the other, in this process; beyond, over the shards of the engine
-(`engine.programs.tail_sums`), within three per cent.
+Up to `EXACT_ROWS` rows by the eigenvalues of one matrix after the other, in this process; beyond, over the
+shards of the engine (`engine.programs.tail_sums`), within three per cent.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def tail_sums(
 
     Parameters
     ----------
-    rows : dict from view key to array, as estimators read them. Of every kernel those count that have its views.
+    rows : dict from view key to array, as estimators read them. Of every kernel those count that have its
+    views.
     kernels : list of M kernels. A kernel that occurs several times is looked at once.
     used : (n,) bool, rows that count, or (H, n) for several sets of them.
     zeta : eigenvalues to leave out, below the number of rows that count.
@@ -66,7 +68,9 @@ def tail_sums(
     for present, members in _by_presence(bank, rows):
         there = masks if present is None else masks & present
         check_zeta(zeta, int(there.sum(axis=1).min()))
-        tails[:, members], traces[:, members] = _tails_and_traces(rows, [bank[m] for m in members], there, zeta, engine, ray_params)
+        tails[:, members], traces[:, members] = _tails_and_traces(
+            rows, [bank[m] for m in members], there, zeta, engine, ray_params
+        )
     place = {key: position for position, key in enumerate(distinct)}
     which = [place[id(kernel)] for kernel in kernels]
     tails = np.maximum(tails, 0.0)
@@ -94,9 +98,13 @@ def _tails_and_traces(
     lazy = any(getattr(array, "in_source", False) for array in rows.values())
     if most <= EXACT_ROWS and not (lazy and n > 4 * EXACT_ROWS):
         return _exact(from_block(dict(rows), list(rows)), bank, masks, zeta)
-    problem = Problem(views=list(rows), families=group(bank, join=True), n_rows=n, n_entries=len(bank), dtype=np.float64)
+    problem = Problem(
+        views=list(rows), families=group(bank, join=True), n_rows=n, n_entries=len(bank), dtype=np.float64
+    )
     # There is nothing in it worth a checkpoint.
-    params = None if ray_params is None else replace(ray_params, checkpoint_dir=None, name=None, storage_path=None)
+    params = (
+        None if ray_params is None else replace(ray_params, checkpoint_dir=None, name=None, storage_path=None)
+    )
     return train(rows, problem, TailSums(bank, masks, zeta), engine, params).results
 
 
@@ -118,12 +126,18 @@ def _exact(rows: dict, kernels: list[Kernel], masks: np.ndarray, zeta: int) -> t
 
 
 def set_tails(
-    heads: list[Head], kernels: list[Kernel], rows: dict, engine: Any, ray_params: RayParams | None, known: dict | None = None
+    heads: list[Head],
+    kernels: list[Kernel],
+    rows: dict,
+    engine: Any,
+    ray_params: RayParams | None,
+    known: dict | None = None,
 ) -> np.ndarray | None:
-    """Give heads that are normalised by tail sums the factors of their entries, 1 / tail over their own rows of positive weight.
+    """Give heads that are normalised by tail sums the factors of their entries, 1 / tail over their own rows
+    of positive weight.
 
-    kernels : of every entry. known : tail sums that were found before over these rows, which are not computed again; new ones are added.
-    Returns the tail sums (E,) of the first head, or None where it has none.
+    kernels : of every entry. known : tail sums that were found before over these rows, which are not computed
+    again; new ones are added. Returns the tail sums (E,) of the first head, or None where it has none.
     """
     known = {} if known is None else known
     missing: dict[int, dict[bytes, np.ndarray]] = {}
@@ -141,11 +155,13 @@ def set_tails(
     return 1.0 / heads[0].normalisation if heads and zeta_of(heads[0].normalize) is not None else None
 
 
-# -- prices -----------------------------------------------------------------------------------------------------------
+# -- prices ----------------------------------------------------------------------------------------
 
 
 def check_prices(beta: Any, kernel_costs: Any, p: float, norm: Any, theta_step: str) -> None:
-    """Raise ValueError, which names the argument, unless prices can be made of it; p, norm, theta_step : as estimators have them."""
+    """Raise ValueError, which names the argument, unless prices can be made of it; p, norm, theta_step : as
+    estimators have them.
+    """
     number = isinstance(beta, Real) and not isinstance(beta, bool | np.bool_)
     if not number or not np.isfinite(beta) or beta < 0:
         raise ValueError(f"beta must be a finite number >= 0, got {beta!r}")
@@ -153,15 +169,24 @@ def check_prices(beta: Any, kernel_costs: Any, p: float, norm: Any, theta_step: 
     if beta == 0:
         return
     if norm is not None:
-        raise ValueError(f"beta={beta!r} puts prices on top of the block norm p and needs norm=None, got norm={norm!r}")
+        raise ValueError(
+            f"beta={beta!r} puts prices on top of the block norm p and needs norm=None, got norm={norm!r}"
+        )
     if not 1 < p < np.inf:
-        raise ValueError(f"beta={beta!r} needs p in (1, inf), got p={p!r}; with p = 1 few kernels are selected without prices")
+        raise ValueError(
+            f"beta={beta!r} needs p in (1, inf), got p={p!r}; with p = 1 few kernels are selected without "
+            "prices"
+        )
     if theta_step == "cutting_plane":
-        raise ValueError(f'theta_step="cutting_plane" knows no prices, got beta={beta!r}; use theta_step="auto"')
+        raise ValueError(
+            f'theta_step="cutting_plane" knows no prices, got beta={beta!r}; use theta_step="auto"'
+        )
 
 
 def costs_of(kernel_costs: Any, n_kernels: int | None = None) -> np.ndarray | str | None:
-    """kernel_costs as None, "tail" or an array (M,); ValueError for anything else, or for another number of them than kernels."""
+    """kernel_costs as None, "tail" or an array (M,); ValueError for anything else, or for another number of
+    them than kernels.
+    """
     what = 'kernel_costs must be None, "tail", or one finite number >= 0 per kernel'
     if kernel_costs is None or (isinstance(kernel_costs, str) and kernel_costs == "tail"):
         return kernel_costs
@@ -187,10 +212,12 @@ def set_prices(
     ray_params: RayParams | None,
     known: dict | None = None,
 ) -> None:
-    """Give heads the block norm p with the prices that beta and kernel_costs make of their own bounds; nothing where beta is 0.
+    """Give heads the block norm p with the prices that beta and kernel_costs make of their own bounds;
+    nothing where beta is 0.
 
-    Heads have one set of bounds each, not a path of them: prices grow with C, and so the norm would change on the way. Tail sums are those
-    of the kernels as they were given, before any normalisation. known : see `set_tails`.
+    Heads have one set of bounds each, not a path of them: prices grow with C, and so the norm would change on
+    the way. Tail sums are those of the kernels as they were given, before any normalisation. known : see
+    `set_tails`.
     """
     costs = costs_of(kernel_costs, len(kernels))
     heads = [head for head in heads if not isinstance(head.norm, PricedNorm)]
@@ -205,7 +232,9 @@ def set_prices(
             r = np.ones(len(kernels))
         elif isinstance(costs, str):
             if (ZETA, mask.tobytes()) not in known:
-                known[ZETA, mask.tobytes()] = tail_sums(rows, kernels, mask, ZETA, engine, ray_params, needed=False)
+                known[ZETA, mask.tobytes()] = tail_sums(
+                    rows, kernels, mask, ZETA, engine, ray_params, needed=False
+                )
             counts = np.empty(len(kernels))
             for present, members in _by_presence(kernels, rows):
                 counts[members] = mask.sum() if present is None else (mask & present).sum()

@@ -18,7 +18,8 @@ from .norms import Norm
 class Certificate:
     """primal, dual : objective values. gap : relative. intercept : the b of the primal point.
 
-    svm_gap, weight_gap : how much of the absolute gap is due to the dual variables at these weights, and to the weights.
+    svm_gap, weight_gap : how much of the absolute gap is due to the dual variables at these weights, and to
+    the weights.
     """
 
     primal: float
@@ -29,11 +30,18 @@ class Certificate:
     weight_gap: float
 
 
-def certify(norm: Norm, theta: np.ndarray, s: np.ndarray, dual_value: float, intercepts: np.ndarray, losses: np.ndarray) -> Certificate:
+def certify(
+    norm: Norm,
+    theta: np.ndarray,
+    s: np.ndarray,
+    dual_value: float,
+    intercepts: np.ndarray,
+    losses: np.ndarray,
+) -> Certificate:
     """Certificate of weights theta (M,) and a dual point with quadratic terms s (M,).
 
-    dual_value : the part of the dual objective that is not the norm. losses : (B,) weighted loss over all rows for each
-    candidate in `intercepts` (B,).
+    dual_value : the part of the dual objective that is not the norm. losses : (B,) weighted loss over all
+    rows for each candidate in `intercepts` (B,).
     """
     s = np.maximum(s, 0.0)
     best = int(np.argmin(losses))
@@ -52,15 +60,19 @@ def certify(norm: Norm, theta: np.ndarray, s: np.ndarray, dual_value: float, int
     )
 
 
-def certify_held(at_weights: float, dual_value: float, intercepts: np.ndarray, losses: np.ndarray) -> Certificate:
-    """What is known of a point while its weights are held: the certificate of the SVM at these weights. The weights' own part of the gap is
-    not known; it is that of the certificate above.
+def certify_held(
+    at_weights: float, dual_value: float, intercepts: np.ndarray, losses: np.ndarray
+) -> Certificate:
+    """What is known of a point while its weights are held: the certificate of the SVM at these weights. The
+    weights' own part of the gap is not known; it is that of the certificate above.
 
     at_weights : sum_m theta_m s_m. The rest is as above.
     """
     best = int(np.argmin(losses))
     primal, dual = 0.5 * at_weights + float(losses[best]), dual_value - 0.5 * at_weights
-    return Certificate(primal, dual, (primal - dual) / max(abs(primal), 1e-300), float(intercepts[best]), primal - dual, 0.0)
+    return Certificate(
+        primal, dual, (primal - dual) / max(abs(primal), 1e-300), float(intercepts[best]), primal - dual, 0.0
+    )
 
 
 def intercept_candidates(center: float, width: float, extra: tuple = ()) -> np.ndarray:
@@ -71,12 +83,17 @@ def intercept_candidates(center: float, width: float, extra: tuple = ()) -> np.n
 
 
 def intercept_from_residuals(
-    residual: np.ndarray | tuple[np.ndarray, np.ndarray], may_grow: np.ndarray, may_shrink: np.ndarray, weight: np.ndarray
+    residual: np.ndarray | tuple[np.ndarray, np.ndarray],
+    may_grow: np.ndarray,
+    may_shrink: np.ndarray,
+    weight: np.ndarray,
 ) -> float | None:
-    """b from the optimality conditions: the residual of rows strictly inside their box, averaged; else the middle of its bounds.
+    """b from the optimality conditions: the residual of rows strictly inside their box, averaged; else the
+    middle of its bounds.
 
-    residual : (q,) target minus f without b, or a pair of them (of growing, of shrinking), which differ at kinks; a row at a kink only
-    bounds b. weight : (q,) bounds, so that merging equal rows does not change the mean.
+    residual : (q,) target minus f without b, or a pair of them (of growing, of shrinking), which differ at
+    kinks; a row at a kink only bounds b. weight : (q,) bounds, so that merging equal rows does not change the
+    mean.
     """
     growing, shrinking = residual if isinstance(residual, tuple) else (residual, residual)
     free = may_grow & may_shrink & (growing == shrinking)

@@ -1,11 +1,13 @@
 """Cutting planes for the weights of the kernels.
 
     min_{theta, eta} eta   s.t.   eta >= L_r - sum_m theta_m S_m^r   for every dual point r that was visited,
-                                  theta >= 0,  ||theta||_q <= 1 (per group of entries, where there are several)
+                                  theta >= 0,  ||theta||_q <= 1 (per group of entries, where there are
+                                  several)
 
-`S_m = 1/2 a' K_m a`, `L` the rest of the dual objective. Every dual point gives a valid cut, optimal or not. q = 1 is a
-linear program. For q > 1 the ball is replaced by its second-order expansion at the last theta, the problem solved, the
-result projected to the boundary, and this repeated. q = inf (p = 2) has the solution theta = 1.
+`S_m = 1/2 a' K_m a`, `L` the rest of the dual objective. Every dual point gives a valid cut, optimal or not.
+q = 1 is a linear program. For q > 1 the ball is replaced by its second-order expansion at the last theta, the
+problem solved, the result projected to the boundary, and this repeated. q = inf (p = 2) has the solution
+theta = 1.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ EXPANSIONS = 8
 SETTLED = 1e-6
 # A cut is dropped after it has been slack this many solves in a row.
 PATIENCE = 20
-# Entries of theta at the expansion point are kept away from zero, where the expansion has no curvature or an infinite one.
+# Entries of theta at the expansion point are kept away from zero, where the expansion has no curvature or an
+# infinite one.
 FLOOR = 1e-4
 
 
@@ -70,13 +73,18 @@ class CuttingPlanes:
         active = values >= top - 1e-3 * max(abs(top), 1e-12)
         self.slack_for = np.where(active, 0, self.slack_for + 1)
         keep = self.slack_for < PATIENCE
-        self.constants, self.slopes, self.slack_for = self.constants[keep], self.slopes[keep], self.slack_for[keep]
+        self.constants, self.slopes, self.slack_for = (
+            self.constants[keep],
+            self.slopes[keep],
+            self.slack_for[keep],
+        )
 
     def _linear_program(self) -> np.ndarray:
         from scipy.optimize import linprog  # slow to import, and only p = 1 needs it
 
         n_kernels = self.slopes.shape[1]
-        # Cuts of early dual points may be larger by orders of magnitude: each is stated in units in which its largest entry is one.
+        # Cuts of early dual points may be larger by orders of magnitude: each is stated in units in which its
+        # largest entry is one.
         units = np.maximum(np.abs(self.slopes).max(axis=1), np.abs(self.constants))
         units = np.maximum(units, max(1e-6 * units.max(), 1e-300))
         unit = np.median(units)
@@ -94,7 +102,9 @@ class CuttingPlanes:
         return self.theta if result.x is None else self.norm.project(result.x[:-1])
 
     def _expanded(self) -> np.ndarray:
-        """Repeat: expand sum theta^q to second order at the last theta, solve, project; keep the best point met."""
+        """Repeat: expand sum theta^q to second order at the last theta, solve, project; keep the best point
+        met.
+        """
         best, best_value = self.theta, self.largest_cut(self.theta)
         point = self.theta
         for _ in range(EXPANSIONS):
@@ -113,7 +123,9 @@ class CuttingPlanes:
         return best
 
     def _solve_expansion(self, point: np.ndarray) -> np.ndarray | None:
-        """Solve with sum_m point_m^q + q point^(q-1) (theta - point) + q(q-1)/2 point^(q-2) (theta - point)^2 <= 1."""
+        """Solve with sum_m point_m^q + q point^(q-1) (theta - point) + q(q-1)/2 point^(q-2) (theta - point)^2
+        <= 1.
+        """
         import cvxpy as cp
 
         n_cuts = len(self.constants)
@@ -127,13 +139,26 @@ class CuttingPlanes:
             slopes, constants = cp.Parameter((size, n_kernels)), cp.Parameter(size)
             root, shift = cp.Parameter(n_kernels, nonneg=True), cp.Parameter(n_kernels)
             cuts = constants - slopes @ theta <= eta
-            balls = [cp.sum_squares((cp.multiply(root, theta) - shift)[member]) <= 1 for member in self.norm.members]
-            self._programs[size] = (cp.Problem(cp.Minimize(eta), [cuts, *balls]), theta, slopes, constants, root, shift)
+            balls = [
+                cp.sum_squares((cp.multiply(root, theta) - shift)[member]) <= 1
+                for member in self.norm.members
+            ]
+            self._programs[size] = (
+                cp.Problem(cp.Minimize(eta), [cuts, *balls]),
+                theta,
+                slopes,
+                constants,
+                root,
+                shift,
+            )
         problem, theta, slopes, constants, root, shift = self._programs[size]
         scale = max(np.abs(self.slopes).max(initial=0.0), np.abs(self.constants).max(initial=0.0), 1e-300)
-        rows = np.concatenate([np.arange(n_cuts), np.zeros(size - n_cuts, int)])  # padding repeats the first cut
+        rows = np.concatenate(
+            [np.arange(n_cuts), np.zeros(size - n_cuts, int)]
+        )  # padding repeats the first cut
         slopes.value, constants.value = self.slopes[rows] / scale, self.constants[rows] / scale
-        # Completing the square: sum_m h_m (theta_m - c_m)^2 <= 1 - sum_m point^q + sum_m h_m (point_m - c_m)^2.
+        # Completing the square: sum_m h_m (theta_m - c_m)^2 <= 1 - sum_m point^q + sum_m h_m (point_m -
+        # c_m)^2.
         q = self.q
         h = q * (q - 1) / 2 * point ** (q - 2)
         center = point * (1 - 1 / (q - 1))

@@ -2,8 +2,9 @@
 
     min_x  1/2 (x - x0)' Q (x - x0) + gradient' (x - x0)     s.t.  lower <= x <= upper,  sum(x) = sum(x0)
 
-Badly conditioned problems (raw features in a linear kernel next to a Gaussian one, large C, weights far apart) take SMO millions of
-steps; here they take twenty Cholesky factorisations, whatever the conditioning. Mehrotra's predictor and corrector.
+Badly conditioned problems (raw features in a linear kernel next to a Gaussian one, large C, weights far
+apart) take SMO millions of steps; here they take twenty Cholesky factorisations, whatever the conditioning.
+Mehrotra's predictor and corrector.
 """
 
 from __future__ import annotations
@@ -17,9 +18,15 @@ CROSSOVERS = 6
 
 
 def interior_point(
-    Q: np.ndarray, gradient: np.ndarray, x0: np.ndarray, lower: np.ndarray, upper: np.ndarray, tolerance: float
+    Q: np.ndarray,
+    gradient: np.ndarray,
+    x0: np.ndarray,
+    lower: np.ndarray,
+    upper: np.ndarray,
+    tolerance: float,
 ) -> np.ndarray | None:
-    """Solution (q,), feasible, with variables at their bounds exactly there; None when Q is not positive semi-definite enough.
+    """Solution (q,), feasible, with variables at their bounds exactly there; None when Q is not positive
+    semi-definite enough.
 
     Q : (q, q). gradient : (q,) at x0. tolerance : of the optimality conditions, in the units of the gradient.
     """
@@ -42,13 +49,18 @@ def _solve(Q, gradient, x0, lower, upper, tolerance):
     ridge = 1e-14 * max(np.trace(Q) / n, 1e-300)
     slope = gradient + Q @ (x - x0)
     push = max(np.abs(slope - np.median(slope)).max(), tolerance)
-    below, above, level = np.full(n, push), np.full(n, push), -np.median(slope)  # multipliers of the bounds and of the sum
+    below, above, level = (
+        np.full(n, push),
+        np.full(n, push),
+        -np.median(slope),
+    )  # multipliers of the bounds and of the sum
     best, stalled = np.inf, 0
     for _ in range(MAX_ITERATIONS):
         low, high = x - lower, upper - x
         dual, excess = slope + level - below + above, x.sum() - total
         gap = (low @ below + high @ above) / (2 * n)
-        # As far as round-off allows: the sharper the complementarity, the safer the guess which variables are at their bounds.
+        # As far as round-off allows: the sharper the complementarity, the safer the guess which variables are
+        # at their bounds.
         stalled = 0 if gap < 0.9 * best else stalled + 1
         if stalled > 5 or gap < 1e-9 * tolerance * width.mean() or low.min() <= 0 or high.min() <= 0:
             break
@@ -60,19 +72,31 @@ def _solve(Q, gradient, x0, lower, upper, tolerance):
         state = (low, high, below, above, dual, excess, factor, ones)
         dx, d_level, d_below, d_above = _direction(*state, 0.0, 0.0)
         length = min(_reach(low, dx), _reach(high, -dx), _reach(below, d_below), _reach(above, d_above))
-        after = ((low + length * dx) @ (below + length * d_below) + (high - length * dx) @ (above + length * d_above)) / (2 * n)
+        after = (
+            (low + length * dx) @ (below + length * d_below)
+            + (high - length * dx) @ (above + length * d_above)
+        ) / (2 * n)
         target = gap * (max(after, 0.0) / gap) ** 3
         dx, d_level, d_below, d_above = _direction(*state, target - dx * d_below, target + dx * d_above)
-        length = 0.995 * min(_reach(low, dx), _reach(high, -dx), _reach(below, d_below), _reach(above, d_above))
+        length = 0.995 * min(
+            _reach(low, dx), _reach(high, -dx), _reach(below, d_below), _reach(above, d_above)
+        )
         if not np.isfinite(dx).all():
             return None
-        x, level, below, above = x + length * dx, level + length * d_level, below + length * d_below, above + length * d_above
+        x, level, below, above = (
+            x + length * dx,
+            level + length * d_level,
+            below + length * d_below,
+            above + length * d_above,
+        )
         slope = gradient + Q @ (x - x0)
     return _cross_over(Q, gradient, x0, x, lower, upper, below, above, ridge)
 
 
 def _factor(Q, diagonal, ridge):
-    """Cholesky factor of Q plus a diagonal, and the ridge it took: float32 kernels are positive semi-definite only up to round-off."""
+    """Cholesky factor of Q plus a diagonal, and the ridge it took: float32 kernels are positive semi-definite
+    only up to round-off.
+    """
     largest = 1e-5 * np.trace(Q) / len(Q)
     while True:
         H = Q.copy()
@@ -91,7 +115,12 @@ def _direction(low, high, below, above, dual, excess, factor, ones, low_target, 
     plain = scipy.linalg.cho_solve(factor, right, check_finite=False)
     d_level = (plain.sum() + excess) / ones.sum()
     dx = plain - d_level * ones
-    return dx, d_level, low_target / low - below - below / low * dx, high_target / high - above + above / high * dx
+    return (
+        dx,
+        d_level,
+        low_target / low - below - below / low * dx,
+        high_target / high - above + above / high * dx,
+    )
 
 
 def _reach(values: np.ndarray, change: np.ndarray) -> float:
@@ -104,7 +133,11 @@ def _cross_over(Q, gradient, x0, x, lower, upper, below, above, ridge):
     """From a point inside the box to one with variables exactly at bounds, optimal over the others."""
     total, diagonal = x0.sum(), np.maximum(np.diag(Q), 1e-300)
     # A variable belongs to a bound when its multiplier is larger than what moving there does to its gradient.
-    x = np.where(below > diagonal * (x - lower), lower, np.where(above > diagonal * (upper - x), upper, np.clip(x, lower, upper)))
+    x = np.where(
+        below > diagonal * (x - lower),
+        lower,
+        np.where(above > diagonal * (upper - x), upper, np.clip(x, lower, upper)),
+    )
     for _ in range(CROSSOVERS):
         free = np.flatnonzero((x > lower) & (x < upper))
         if len(free) == 0:
@@ -113,7 +146,9 @@ def _cross_over(Q, gradient, x0, x, lower, upper, below, above, ridge):
         if factor is None:
             break
         slope = (gradient + Q @ (x - x0))[free]
-        plain, ones = scipy.linalg.cho_solve(factor, np.stack([-slope, np.ones(len(free))], axis=1), check_finite=False).T
+        plain, ones = scipy.linalg.cho_solve(
+            factor, np.stack([-slope, np.ones(len(free))], axis=1), check_finite=False
+        ).T
         step = plain + (total - x.sum() - plain.sum()) / ones.sum() * ones
         moved = np.clip(x[free] + step, lower[free], upper[free])
         inside = np.array_equal(moved, x[free] + step)

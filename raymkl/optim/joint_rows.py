@@ -3,9 +3,10 @@
     max_D   sum_ik residual_ik D_ik - 1/2 sum_k d_k' Q d_k - 1/2 vec(D)' left right' vec(D)
             A + D <= upper,   sum_k (A + D)_ik = 0 for every row i
 
-Q is the matrix of the weighted kernels, the last part says how the weights will answer (see `subproblem`). One row moves at a time: given
-the others its solution is a projection, `a_k = min(upper_k, v_k - level)` with `v = a + residual / curvature` and the level at which the
-row sums to zero. Where the weights answer, the curvature is an upper bound, so that every move is one upwards.
+Q is the matrix of the weighted kernels, the last part says how the weights will answer (see `subproblem`).
+One row moves at a time: given the others its solution is a projection, `a_k = min(upper_k, v_k - level)` with
+`v = a + residual / curvature` and the level at which the row sums to zero. Where the weights answer, the
+curvature is an upper bound, so that every move is one upwards.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from .losses import joint_violations
 FLAT = 1e-12
 # Rows whose violation is below this part of the tolerance rest until the others are done.
 AT_REST = 0.5
-# In a pass only rows with a violation of at least this part of the largest one of the last pass move: others mostly follow.
+# In a pass only rows with a violation of at least this part of the largest one of the last pass move: others
+# mostly follow.
 WORTH_MOVING = 0.3
 
 
@@ -30,9 +32,11 @@ def move_rows(Q, left, right, residual, A, classes, upper, tolerance, max_moves)
     Parameters
     ----------
     Q : (q, q) float64, symmetric. left, right : (q, K, R) float64; R = 0 where the weights stay.
-    residual : (q, K) float64 at A, overwritten with that at the solution, without the weights' answer. A : (q, K) float64, feasible,
+    residual : (q, K) float64 at A, overwritten with that at the solution, without the weights' answer. A :
+    (q, K) float64, feasible,
         overwritten with the solution.
-    classes : (q,) int64 number of every row's class. upper : (q,) float64 upper end of its variable; those of other classes end at 0.
+    classes : (q,) int64 number of every row's class. upper : (q,) float64 upper end of its variable; those of
+    other classes end at 0.
     tolerance : stop when no row's violation is larger. max_moves : rows moved at most.
     """
     q, K = A.shape
@@ -69,7 +73,8 @@ def move_rows(Q, left, right, residual, A, classes, upper, tolerance, max_moves)
             resting[i] = violation <= AT_REST * tolerance
             if violation <= max(AT_REST * tolerance, least):
                 continue
-            # The level at which the row sums to zero: classes that reach their end are fixed there, one after the other.
+            # The level at which the row sums to zero: classes that reach their end are fixed there, one after
+            # the other.
             total, count = 0.0, K
             for k in range(K):
                 now[k] = A[i, k] + now[k] / curvature[i]

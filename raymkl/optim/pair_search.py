@@ -53,11 +53,16 @@ def _smaller(builder, left, right):
 def _folded(builder, vectors, choice):
     """The one number of some vectors that `choice` prefers to all others."""
     while len(vectors) > 1:
-        vectors = [choice(builder, left, right) for left, right in zip(vectors[::2], vectors[1::2], strict=True)]
+        vectors = [
+            choice(builder, left, right) for left, right in zip(vectors[::2], vectors[1::2], strict=True)
+        ]
     vector = vectors[0]
     while vector.type.count > 1:
         half = vector.type.count // 2
-        low, high = _shuffled(builder, vector, list(range(half))), _shuffled(builder, vector, list(range(half, 2 * half)))
+        low, high = (
+            _shuffled(builder, vector, list(range(half))),
+            _shuffled(builder, vector, list(range(half, 2 * half))),
+        )
         vector = choice(builder, low, high)
     return builder.extract_element(vector, _INT(0))
 
@@ -71,7 +76,9 @@ def largest_slope(typing_context, grow, gradient, at):
         at = arguments[2]
         grow, gradient = (_data(context, builder, signature.args[k], arguments[k]) for k in range(2))
         values = [
-            builder.fsub(*(builder.load(_address(builder, data, at, k), align=8) for data in (grow, gradient)))
+            builder.fsub(
+                *(builder.load(_address(builder, data, at, k), align=8) for data in (grow, gradient))
+            )
             for k in range(0, BLOCK, LANES)
         ]
         return _folded(builder, values, _larger)
@@ -81,12 +88,15 @@ def largest_slope(typing_context, grow, gradient, at):
 
 @intrinsic
 def write_gains(typing_context, shrink, gradient, diagonal, row, at, top, curvature, gains, lowest):
-    """What pairs gain: gains[k] = (top - value_k)^2 / (curvature + diagonal[k] - 2 row[k]) for at <= k < at + BLOCK; returns the largest.
+    """What pairs gain: gains[k] = (top - value_k)^2 / (curvature + diagonal[k] - 2 row[k]) for at <= k < at +
+    BLOCK; returns the largest.
 
-    value_k = shrink[k] - gradient[k]; there is no gain where that is above `top`. lowest[0] becomes the least of it and all values. Gains
-    are float32: they choose among pairs, and nothing else is made of them.
+    value_k = shrink[k] - gradient[k]; there is no gain where that is above `top`. lowest[0] becomes the least
+    of it and all values. Gains are float32: they choose among pairs, and nothing else is made of them.
     """
-    signature = types.float32(shrink, gradient, diagonal, row, types.intp, types.float64, types.float64, gains, lowest)
+    signature = types.float32(
+        shrink, gradient, diagonal, row, types.intp, types.float64, types.float64, gains, lowest
+    )
 
     def generate(context, builder, signature, arguments):
         at, top, curvature = arguments[4], _splat(builder, arguments[5]), _splat(builder, arguments[6])
@@ -95,7 +105,10 @@ def write_gains(typing_context, shrink, gradient, diagonal, row, at, top, curvat
         )
         values, gains = [], []
         for k in range(0, BLOCK, LANES):
-            side, slope, own, line = (builder.load(_address(builder, data, at, k), align=8) for data in (shrink, gradient, diagonal, row))
+            side, slope, own, line = (
+                builder.load(_address(builder, data, at, k), align=8)
+                for data in (shrink, gradient, diagonal, row)
+            )
             value = builder.fsub(side, slope)
             distance = builder.fptrunc(_larger(builder, builder.fsub(top, value), _all(0.0)), _FLOATS)
             bend = builder.fsub(builder.fadd(curvature, own), builder.fmul(_all(2.0), line))

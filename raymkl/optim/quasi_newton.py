@@ -1,7 +1,9 @@
-"""Directions from gradients and the last steps (limited-memory BFGS), for parameters known by what they do to the scores.
+"""Directions from gradients and the last steps (limited-memory BFGS), for parameters known by what they do to
+the scores.
 
-A vector v of parameters is a linear function of slopes g (n, M) in the scores, and changes the scores by `change` (n, M). For two such
-vectors <v, v'> = sum(g * change'), in the input space and in a kernel's space alike, so nothing else is needed of the parameters.
+A vector v of parameters is a linear function of slopes g (n, M) in the scores, and changes the scores by
+`change` (n, M). For two such vectors <v, v'> = sum(g * change'), in the input space and in a kernel's space
+alike, so nothing else is needed of the parameters.
 """
 
 from __future__ import annotations
@@ -27,11 +29,15 @@ class Vector:
 
     def plus(self, factor: float, other: Vector) -> Vector:
         """self + factor * other."""
-        parameters = tuple(own + factor * more for own, more in zip(self.parameters, other.parameters, strict=True))
+        parameters = tuple(
+            own + factor * more for own, more in zip(self.parameters, other.parameters, strict=True)
+        )
         return Vector(self.slopes + factor * other.slopes, parameters, self.change + factor * other.change)
 
     def times(self, factor: float) -> Vector:
-        return Vector(factor * self.slopes, tuple(factor * own for own in self.parameters), factor * self.change)
+        return Vector(
+            factor * self.slopes, tuple(factor * own for own in self.parameters), factor * self.change
+        )
 
 
 @dataclass

@@ -2,13 +2,14 @@
 
     min_x  1/2 (x - x0)' Q (x - x0) + gradient' (x - x0)     s.t.  lower <= x <= upper,  sum(x) = sum(x0)
 
-`x` holds the signed dual variables of a working set, `gradient` the gradient of the objective at `x0`. Two variables
-move at a time: the one with the largest violation, and the partner that promises the largest decrease of the
-objective (second-order selection).
+`x` holds the signed dual variables of a working set, `gradient` the gradient of the objective at `x0`. Two
+variables move at a time: the one with the largest violation, and the partner that promises the largest
+decrease of the objective (second-order selection).
 
-A dual with a kink at zero, as the epsilon-insensitive loss has it, adds `kink * sum |x|` with lower <= 0 <= upper (`smo_kinked`). Every
-variable has a slope to the right and one to the left then, which differ by 2 * kink at zero. A pair moves within the pieces on which both
-are linear and stops at zero exactly; going on to the other side is another move. The variables need not be doubled for this.
+A dual with a kink at zero, as the epsilon-insensitive loss has it, adds `kink * sum |x|` with lower <= 0 <=
+upper (`smo_kinked`). Every variable has a slope to the right and one to the left then, which differ by 2 *
+kink at zero. A pair moves within the pieces on which both are linear and stops at zero exactly; going on to
+the other side is another move. The variables need not be doubled for this.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def smo(Q, gradient, x, lower, upper, tolerance, max_steps):
     Returns
     -------
     steps : int, pairs moved.
-    violation : float, max over variables that may grow of -gradient, minus the min over those that may shrink.
+    violation : float, max over variables that may grow of -gradient, minus the min over those that may
+    shrink.
     """
     q = x.shape[0]
     whole = q - q % BLOCK
@@ -106,7 +108,9 @@ def smo(Q, gradient, x, lower, upper, tolerance, max_steps):
 
 @njit(cache=True, nogil=True, fastmath={"contract", "nsz"})
 def smo_kinked(Q, gradient, x, lower, upper, kink, tolerance, max_steps):
-    """Solve the problem with a kink in place; arguments and results as of `smo`, `gradient` is that of the smooth part."""
+    """Solve the problem with a kink in place; arguments and results as of `smo`, `gradient` is that of the
+    smooth part.
+    """
     q = x.shape[0]
     step = 0
     while True:

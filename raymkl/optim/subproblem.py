@@ -1,16 +1,18 @@
 """The problem of a working set, and the step along its solution.
 
-Around the current dual point the dual objective is replaced by a concave quadratic in the variables of the working set.
-With fixed weights that is the SVM dual,
+Around the current dual point the dual objective is replaced by a concave quadratic in the variables of the
+working set. With fixed weights that is the SVM dual,
 
     max_d   residual' d - 1/2 d' K_theta d,     lower <= x + d <= upper,  sum(d) = 0,
 
-and with weights that follow the dual point (`theta = gradient of the dual norm`) the Hessian has a second part,
+and with weights that follow the dual point (`theta = gradient of the dual norm`) the Hessian has a second
+part,
 
     K_theta + 2 g' (d theta / d s) g,           g_m = K_m a on the working set,
 
-which tells the sub-problem how the weights will answer. A dual with a kink adds -kink * |x + d|_1 to both. A line search along the
-solution then uses the exact dual objective, which costs O(M), so every step increases it.
+which tells the sub-problem how the weights will answer. A dual with a kink adds -kink * |x + d|_1 to both. A
+line search along the solution then uses the exact dual objective, which costs O(M), so every step increases
+it.
 """
 
 from __future__ import annotations
@@ -31,7 +33,14 @@ PATIENT_STEPS = 20
 KINKED_BURSTS = 4
 
 
-def solve_terms(Q: np.ndarray, terms: Terms, residual: np.ndarray, x: np.ndarray, tolerance: float, max_steps: int = 100_000) -> np.ndarray:
+def solve_terms(
+    Q: np.ndarray,
+    terms: Terms,
+    residual: np.ndarray,
+    x: np.ndarray,
+    tolerance: float,
+    max_steps: int = 100_000,
+) -> np.ndarray:
     """New variables x + d (q,) of the problem of a working set with the terms of any loss.
 
     Q : (q, q), left as it was. residual : (q,) derivative of the dual objective at x, without the kink.
@@ -47,17 +56,23 @@ def solve_terms(Q: np.ndarray, terms: Terms, residual: np.ndarray, x: np.ndarray
     return solution
 
 
-def _ends(terms: Terms, residual: np.ndarray, x: np.ndarray, ridge: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Ends (q,) of the box, with finite ones where there were none, so far away that the solution lies between them.
+def _ends(
+    terms: Terms, residual: np.ndarray, x: np.ndarray, ridge: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Ends (q,) of the box, with finite ones where there were none, so far away that the solution lies
+    between them.
 
-    The solution d gains something: residual' d >= 1/2 sum_i ridge_i d_i^2, for residuals with any number added and as large as the kink
-    may make them, so that sum_i ridge_i d_i^2 <= 4 sum_i residual_i^2 / ridge_i.
+    The solution d gains something: residual' d >= 1/2 sum_i ridge_i d_i^2, for residuals with any number
+    added and as large as the kink may make them, so that sum_i ridge_i d_i^2 <= 4 sum_i residual_i^2 /
+    ridge_i.
     """
     if np.isfinite(terms.lower).all() and np.isfinite(terms.upper).all():
         return terms.lower, terms.upper
     size = np.abs(residual - np.median(residual)) + 2.0 * terms.kink
     reach = 2.0 * np.sqrt(np.sum(size * size / ridge) / ridge)
-    return np.maximum(terms.lower, np.minimum(x - reach, 0.0)), np.minimum(terms.upper, np.maximum(x + reach, 0.0))
+    return np.maximum(terms.lower, np.minimum(x - reach, 0.0)), np.minimum(
+        terms.upper, np.maximum(x + reach, 0.0)
+    )
 
 
 def solve(
@@ -90,19 +105,26 @@ def solve(
 
 
 def _solve_kinked(Q, residual, x, lower, upper, kink, tolerance, max_steps):
-    """The same with a kink at zero: pairs, and where they zigzag the interior-point method with every variable on its side of zero."""
+    """The same with a kink at zero: pairs, and where they zigzag the interior-point method with every
+    variable on its side of zero.
+    """
     Q, residual, solution = np.ascontiguousarray(Q), np.asarray(residual, float), np.array(x, float)
     burst = PATIENT_STEPS * len(x) + 1_000
     violation = np.inf
     for _ in range(KINKED_BURSTS):
         gradient = Q @ (solution - x) - residual
-        steps, violation = smo_kinked(Q, gradient, solution, lower, upper, kink, tolerance, min(burst, max_steps))
+        steps, violation = smo_kinked(
+            Q, gradient, solution, lower, upper, kink, tolerance, min(burst, max_steps)
+        )
         max_steps -= steps
         if violation <= tolerance or max_steps <= 0:
             return solution, float(violation)
         up, down = slopes(-gradient, solution, kink)
         rising = (solution > 0) | ((solution == 0) & (up > -down))
-        low, high = np.where(rising, np.maximum(lower, 0.0), lower), np.where(rising, upper, np.minimum(upper, 0.0))
+        low, high = (
+            np.where(rising, np.maximum(lower, 0.0), lower),
+            np.where(rising, upper, np.minimum(upper, 0.0)),
+        )
         here = gradient + np.where(rising, kink, -kink)
         better = interior_point(Q, here, solution, low, high, tolerance)
         if better is not None and _decrease(Q, -here, better - solution) > 0:
@@ -120,10 +142,12 @@ def _decrease(Q: np.ndarray, residual: np.ndarray, step: np.ndarray) -> float:
 def weight_response(
     norm: Norm, s: np.ndarray, g: np.ndarray, coefficients: np.ndarray, noise: np.ndarray | float = 0.0
 ) -> np.ndarray | None:
-    """The second part of the Hessian on the working set as a factor L (q, R), the part being L @ g.T; None where there is none.
+    """The second part of the Hessian on the working set as a factor L (q, R), the part being L @ g.T; None
+    where there is none.
 
-    s : (M,) quadratic terms; those at or below `noise` are not trusted to pull the Hessian down. g : (q, R) gradients per basis
-    function. coefficients : (M, R) of the kernels over the basis functions, normalisation included.
+    s : (M,) quadratic terms; those at or below `noise` are not trusted to pull the Hessian down. g : (q, R)
+    gradients per basis function. coefficients : (M, R) of the kernels over the basis functions, normalisation
+    included.
     """
     parts = norm.curvature(s)
     if parts is None:
@@ -146,9 +170,11 @@ def line_search(
     s2: np.ndarray,
     smoothing: np.ndarray | float = 0.0,
 ) -> float:
-    """Step t in [0, 1] that maximises t * gain - 1/2 dual(s0 + t s1 + t^2 s2): the exact dual along a direction.
+    """Step t in [0, 1] that maximises t * gain - 1/2 dual(s0 + t s1 + t^2 s2): the exact dual along a
+    direction.
 
-    gain : linear part, or a function of t that is its slope (where the dual has kinks). s0, s1, s2 : (M,). The objective is concave in t.
+    gain : linear part, or a function of t that is its slope (where the dual has kinks). s0, s1, s2 : (M,).
+    The objective is concave in t.
     """
 
     def slope(t: float) -> float:
@@ -156,14 +182,15 @@ def line_search(
         linear = gain(t) if callable(gain) else gain
         return linear - 0.5 * float(norm.weights(s) @ (s1 + 2.0 * t * s2))
 
-    # A full step that ends nearly flat is as good as the exact one, and one whose promise is round-off of the dual objective
-    # can only help the primal.
+    # A full step that ends nearly flat is as good as the exact one, and one whose promise is round-off of the
+    # dual objective can only help the primal.
     start, end = slope(0.0), slope(1.0)
     if abs(start) <= 1e-14 * norm.dual(s0) or end >= -1e-3 * max(start, 0.0):
         return 1.0
     low, high, at_low, at_high, last = 0.0, 1.0, start, end, 0
     for _ in range(50):
-        # Regula falsi; an end that stays twice loses half its weight (Illinois), and no step comes too near to an end.
+        # Regula falsi; an end that stays twice loses half its weight (Illinois), and no step comes too near
+        # to an end.
         part = at_low / (at_low - at_high) if at_low > at_high else 0.5
         t = low + (high - low) * min(max(part, 0.02), 0.98)
         here = slope(t)

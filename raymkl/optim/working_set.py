@@ -1,8 +1,9 @@
 """Choosing the rows whose dual variables move next.
 
-`residual_i = linear_i - f_i` is the gradient of the dual objective. Rows whose variable may grow and rows whose variable may
-shrink are optimal together when the largest residual of the first does not exceed the smallest of the second. Where the dual has a
-kink, a row has two residuals, one for growing and one for shrinking (see `losses.slopes`).
+`residual_i = linear_i - f_i` is the gradient of the dual objective. Rows whose variable may grow and rows
+whose variable may shrink are optimal together when the largest residual of the first does not exceed the
+smallest of the second. Where the dual has a kink, a row has two residuals, one for growing and one for
+shrinking (see `losses.slopes`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,11 @@ import numpy as np
 
 
 def violators(
-    residual: np.ndarray | tuple[np.ndarray, np.ndarray], a: np.ndarray, lower: np.ndarray, upper: np.ndarray, count: int
+    residual: np.ndarray | tuple[np.ndarray, np.ndarray],
+    a: np.ndarray,
+    lower: np.ndarray,
+    upper: np.ndarray,
+    count: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Up to `count` rows of each side, worst first; ties go to the lower row number. All arguments (n,).
 
@@ -33,8 +38,12 @@ def _smallest(values: np.ndarray, count: int) -> np.ndarray:
     return near[np.argsort(values[near], kind="stable")][:count]
 
 
-def evenly_spaced(a: np.ndarray, lower: np.ndarray, upper: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of both sides for a start at which all rows of a side are alike: spread over the data instead of its first rows."""
+def evenly_spaced(
+    a: np.ndarray, lower: np.ndarray, upper: np.ndarray, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of both sides for a start at which all rows of a side are alike: spread over the data instead of
+    its first rows.
+    """
     sides = []
     for rows in (np.flatnonzero(a < upper), np.flatnonzero(a > lower)):
         take = min(count, len(rows))
@@ -50,12 +59,19 @@ def merge(ids: list[np.ndarray], keys: list[np.ndarray], count: int) -> tuple[np
 
 
 def choose(
-    grow: np.ndarray, grow_residual: np.ndarray, shrink: np.ndarray, shrink_residual: np.ndarray, kept: np.ndarray, size: int, new: int
+    grow: np.ndarray,
+    grow_residual: np.ndarray,
+    shrink: np.ndarray,
+    shrink_residual: np.ndarray,
+    kept: np.ndarray,
+    size: int,
+    new: int,
 ) -> np.ndarray:
-    """Working set: violating rows of both sides in turn (at most `new`), then rows `kept` from the last one, at most `size`.
+    """Working set: violating rows of both sides in turn (at most `new`), then rows `kept` from the last one,
+    at most `size`.
 
-    grow, shrink : ids, worst first, with their residuals. A row counts as violating while some partner on the other side
-    makes a pair with it that can improve the objective.
+    grow, shrink : ids, worst first, with their residuals. A row counts as violating while some partner on the
+    other side makes a pair with it that can improve the objective.
     """
     grow, shrink = (
         grow[grow_residual > shrink_residual.min(initial=np.inf)],

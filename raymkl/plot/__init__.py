@@ -1,7 +1,8 @@
-"""Pictures of fitted models in the manner of scikit-learn: `SomethingDisplay.from_estimator(model).plot(ax=ax)`.
+"""Pictures of fitted models in the manner of scikit-learn:
+`SomethingDisplay.from_estimator(model).plot(ax=ax)`.
 
-matplotlib is loaded when a picture is drawn (`pip install "raymkl[plot]"`). Colours are safe for colour-blind readers: the palette of Okabe
-and Ito for lines and bars, cividis for heat maps.
+matplotlib is loaded when a picture is drawn (`pip install "raymkl[plot]"`). Colours are safe for colour-blind
+readers: the palette of Okabe and Ito for lines and bars, cividis for heat maps.
 """
 
 from .base import head_names, kernel_names, shorten, weight_rows

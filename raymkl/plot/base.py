@@ -19,7 +19,9 @@ def _pyplot() -> Any:
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
-        raise ImportError('plotting needs matplotlib, which is not installed; run: pip install "raymkl[plot]"') from error
+        raise ImportError(
+            'plotting needs matplotlib, which is not installed; run: pip install "raymkl[plot]"'
+        ) from error
     return plt
 
 
@@ -99,7 +101,9 @@ def head_names(model: Any) -> list[str]:
     ['a', 'b', 'c']
     """
     # A model over landmarks has no dual variables; baselines have no expansion.
-    n_heads = len(np.atleast_2d(model.dual_coef_ if hasattr(model, "dual_coef_") else model.expansion_.coefficients))
+    n_heads = len(
+        np.atleast_2d(model.dual_coef_ if hasattr(model, "dual_coef_") else model.expansion_.coefficients)
+    )
     classes = getattr(model, "classes_", ())
     if n_heads > 1 and len(classes) == n_heads:
         return [str(label) for label in classes]
@@ -141,7 +145,9 @@ def weight_rows(model: Any) -> tuple[np.ndarray, list[str]]:
         return weights, _cluster_names(model, len(weights))
     clusters = _cluster_names(model, weights.shape[1])
     return weights.reshape(-1, weights.shape[-1]), [
-        f"{heads[h] if h < len(heads) else h}, {cluster}" for h in range(weights.shape[0]) for cluster in clusters
+        f"{heads[h] if h < len(heads) else h}, {cluster}"
+        for h in range(weights.shape[0])
+        for cluster in clusters
     ]
 
 
@@ -150,7 +156,10 @@ def _cluster_names(model: Any, count: int) -> list[str]:
     if not hasattr(model, "patterns_"):
         return [f"cluster {j}" for j in range(count)]
     names = np.asarray(model.view_names_, object)
-    return ["all rows", *(f"rows with {', '.join(map(str, names[np.asarray(row, bool)]))}" for row in model.patterns_)]
+    return [
+        "all rows",
+        *(f"rows with {', '.join(map(str, names[np.asarray(row, bool)]))}" for row in model.patterns_),
+    ]
 
 
 class Display:
@@ -167,15 +176,37 @@ class Display:
         return ax
 
     @staticmethod
-    def _heat_map(ax: Any, values: np.ndarray, rows: Sequence[str], columns: Sequence[str], low: float, high: float, label: str) -> None:
+    def _heat_map(
+        ax: Any,
+        values: np.ndarray,
+        rows: Sequence[str],
+        columns: Sequence[str],
+        low: float,
+        high: float,
+        label: str,
+    ) -> None:
         image = ax.imshow(values, cmap=HEAT, vmin=low, vmax=high, aspect="auto", interpolation="nearest")
         ax.figure.colorbar(image, ax=ax, label=label)
-        ax.set_xticks(range(len(columns)), [shorten(name) for name in columns], rotation=45, ha="right", rotation_mode="anchor")
+        ax.set_xticks(
+            range(len(columns)),
+            [shorten(name) for name in columns],
+            rotation=45,
+            ha="right",
+            rotation_mode="anchor",
+        )
         ax.set_yticks(range(len(rows)), [shorten(name) for name in rows])
         if max(values.shape) <= ANNOTATED:
             for (i, j), value in np.ndenumerate(values):
                 dark = value < low + 0.55 * (high - low)
-                ax.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=8, color="white" if dark else "black")
+                ax.text(
+                    j,
+                    i,
+                    f"{value:.2f}",
+                    ha="center",
+                    va="center",
+                    fontsize=8,
+                    color="white" if dark else "black",
+                )
 
 
 def fitted(model: Any, attribute: str | None = None) -> None:

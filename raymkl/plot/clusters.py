@@ -17,7 +17,10 @@ SMALLEST_WEIGHT = 1e-3
 
 
 def _has(model: Any, names: Sequence[str], what: str) -> None:
-    """Raise unless the model is fitted and has the attributes. what : words for that which it is asked for."""
+    """Raise unless the model is fitted and has the attributes.
+
+    what : words for that which it is asked for.
+    """
     fitted(model)
     missing = [name for name in names if not hasattr(model, name)]
     if missing:
@@ -26,11 +29,16 @@ def _has(model: Any, names: Sequence[str], what: str) -> None:
 
 def cluster_names(weights: Any) -> list[str]:
     """Names of clusters (K,) with their part of the rows."""
-    return [f"cluster {k} ({weight:.0%})" if weight >= 0.005 else f"cluster {k} (<1%)" for k, weight in enumerate(np.asarray(weights))]
+    return [
+        f"cluster {k} ({weight:.0%})" if weight >= 0.005 else f"cluster {k} (<1%)"
+        for k, weight in enumerate(np.asarray(weights))
+    ]
 
 
 def ellipse(mean: np.ndarray, covariance: np.ndarray, deviations: float, points: int = 100) -> np.ndarray:
-    """(points, 2) on the line where a Gaussian in the plane lies `deviations` standard deviations from its mean (2,)."""
+    """(points, 2) on the line where a Gaussian in the plane lies `deviations` standard deviations from its
+    mean (2,).
+    """
     values, axes = np.linalg.eigh(covariance)
     angle = np.linspace(0.0, 2 * np.pi, points)
     circle = np.stack([np.cos(angle), np.sin(angle)], axis=1)
@@ -40,7 +48,8 @@ def ellipse(mean: np.ndarray, covariance: np.ndarray, deviations: float, points:
 class ClustersDisplay(Display):
     """Clusters in the plane: an ellipse for each, the rows, and where the machines decide for which class.
 
-    Rows have the colour of their cluster and the marker of their class. Decision regions are shades of grey with a line between them.
+    Rows have the colour of their cluster and the marker of their class. Decision regions are shades of grey
+    with a line between them.
 
     Parameters
     ----------
@@ -48,7 +57,8 @@ class ClustersDisplay(Display):
     X : (n, 2) rows, or None.
     clusters : (n,) cluster of every row, for X.
     y : (n,) class of every row, or None.
-    probabilities : (height, width, n_classes) of the classes at the points of a grid, the largest decides; or None.
+    probabilities : (height, width, n_classes) of the classes at the points of a grid, the largest decides; or
+    None.
     extent : (left, right, bottom, top) of the grid.
     names : of the two columns.
 
@@ -92,7 +102,8 @@ class ClustersDisplay(Display):
         resolution: int = 200,
         legend: bool = True,
     ) -> ClustersDisplay:
-        """Draw the clusters of a fitted model of two columns and the rows X (n, 2), with classes y (n,) if there are any.
+        """Draw the clusters of a fitted model of two columns and the rows X (n, 2), with classes y (n,) if
+        there are any.
 
         resolution : points of the grid per side at which the model decides, where it has machines.
         deviations, legend : see `plot`.
@@ -100,7 +111,9 @@ class ClustersDisplay(Display):
         _has(model, ("means_", "covariances_", "cluster_weights_"), "clusters")
         columns = np.shape(model.means_)[1]
         if columns != 2:
-            raise ValueError(f"clusters are drawn in the plane: the model must have two columns, this one has {columns}")
+            raise ValueError(
+                f"clusters are drawn in the plane: the model must have two columns, this one has {columns}"
+            )
         rows = np.asarray(X, np.float64)
         if rows.ndim != 2 or rows.shape[1] != 2:
             raise ValueError(f"X must have two columns, as the model has; its shape is {rows.shape}")
@@ -113,7 +126,9 @@ class ClustersDisplay(Display):
         (left, bottom), (right, top) = low - margin, high + margin
         probabilities = None
         if hasattr(model, "classes_"):
-            across, up = np.meshgrid(np.linspace(left, right, resolution), np.linspace(bottom, top, resolution))
+            across, up = np.meshgrid(
+                np.linspace(left, right, resolution), np.linspace(bottom, top, resolution)
+            )
             grid: Any = np.column_stack([across.ravel(), up.ravel()])
             if hasattr(X, "columns"):  # a DataFrame: the model knows its columns by name
                 import pandas as pd
@@ -150,11 +165,18 @@ class ClustersDisplay(Display):
         display : object
             The display itself, with `ax_` and `figure_`.
         """
-        means, covariances, weights = (np.asarray(part, np.float64) for part in (self.means, self.covariances, self.weights))
+        means, covariances, weights = (
+            np.asarray(part, np.float64) for part in (self.means, self.covariances, self.weights)
+        )
         if means.ndim != 2 or means.shape[1] != 2:
-            raise ValueError(f"means must be those of clusters in the plane, (K, 2); their shape is {means.shape}")
+            raise ValueError(
+                f"means must be those of clusters in the plane, (K, 2); their shape is {means.shape}"
+            )
         if covariances.shape != (len(means), 2, 2) or weights.shape != (len(means),):
-            raise ValueError(f"{len(means)} means need covariances (K, 2, 2) and weights (K,); got {covariances.shape} and {weights.shape}")
+            raise ValueError(
+                f"{len(means)} means need covariances (K, 2, 2) and weights (K,); got {covariances.shape} "
+                f"and {weights.shape}"
+            )
         ax = self._axes(ax, 7.0, 5.0)
         self._draw_regions(ax)
         self._draw_rows(ax)
@@ -162,13 +184,23 @@ class ClustersDisplay(Display):
         for k in np.flatnonzero(weights >= min(SMALLEST_WEIGHT, weights.max())):
             color = PALETTE[k % len(PALETTE)]
             line = ellipse(means[k], covariances[k], deviations)
-            ax.plot(*line.T, color=color, linewidth=2.0, linestyle=("-", "--", ":")[k // len(PALETTE) % 3], label=names[k])
+            ax.plot(
+                *line.T,
+                color=color,
+                linewidth=2.0,
+                linestyle=("-", "--", ":")[k // len(PALETTE) % 3],
+                label=names[k],
+            )
             box = {"boxstyle": "circle,pad=0.15", "facecolor": "white", "edgecolor": color, "alpha": 0.85}
             ax.annotate(str(k), means[k], ha="center", va="center", fontsize=8, color="black", bbox=box)
         if self.extent is not None:
             ax.set(xlim=self.extent[:2], ylim=self.extent[2:])
         across, up = ("column 0", "column 1") if self.names is None else map(str, self.names)
-        ax.set(xlabel=across, ylabel=up, title="Clusters" if self.probabilities is None else "Clusters and decision regions")
+        ax.set(
+            xlabel=across,
+            ylabel=up,
+            title="Clusters" if self.probabilities is None else "Clusters and decision regions",
+        )
         if legend:
             ax.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
         return self
@@ -180,7 +212,13 @@ class ClustersDisplay(Display):
         P = np.asarray(self.probabilities, np.float64)
         height, width, n = P.shape
         shades = np.linspace(0.97, 0.80, n)[P.argmax(axis=2)]
-        ax.imshow(np.repeat(shades[:, :, None], 3, axis=2), extent=self.extent, origin="lower", aspect="auto", zorder=0)
+        ax.imshow(
+            np.repeat(shades[:, :, None], 3, axis=2),
+            extent=self.extent,
+            origin="lower",
+            aspect="auto",
+            zorder=0,
+        )
         left, right, bottom, top = self.extent
         across, up = np.linspace(left, right, width), np.linspace(bottom, top, height)
         for number in range(n if n > 2 else 1):  # the only line between two classes is drawn once
@@ -207,9 +245,11 @@ class ClustersDisplay(Display):
 
 
 class ScalesDisplay(Display):
-    """Scales that the machines of clusters have learned, clusters by columns: a column without a scale has no say in its cluster.
+    """Scales that the machines of clusters have learned, clusters by columns: a column without a scale has no
+    say in its cluster.
 
-    Scales are those of the columns as they are; for columns in different units, multiply them by the spreads first.
+    Scales are those of the columns as they are; for columns in different units, multiply them by the spreads
+    first.
 
     Parameters
     ----------
@@ -225,7 +265,8 @@ class ScalesDisplay(Display):
     --------
     >>> import numpy as np
     >>> from raymkl.plot import ScalesDisplay
-    >>> display = ScalesDisplay(np.array([[1.0, 0.1], [0.2, 2.0]]), ["height", "weight"], ["cluster 0", "cluster 1"]).plot()
+    >>> display = ScalesDisplay(np.array([[1.0, 0.1], [0.2, 2.0]]), ["height", "weight"], ["cluster 0",
+    ...     "cluster 1"]).plot()
     """
 
     def __init__(self, scales: np.ndarray, names: Sequence[str], rows: Sequence[str] | None = None):
@@ -234,15 +275,26 @@ class ScalesDisplay(Display):
         self.rows = rows
 
     @classmethod
-    def from_estimator(cls, model: Any, feature_names: Sequence[str] | None = None, *, ax: Any = None, top: int = 40) -> ScalesDisplay:
-        """Draw the scales of a fitted model. feature_names : of its d columns (default: the names it was fitted with). top : see `plot`."""
+    def from_estimator(
+        cls, model: Any, feature_names: Sequence[str] | None = None, *, ax: Any = None, top: int = 40
+    ) -> ScalesDisplay:
+        """Draw the scales of a fitted model.
+
+        feature_names : of its d columns (default: the names it was fitted with). top : see `plot`.
+        """
         _has(model, ("scales_",), "scales")
         scales = np.asarray(model.scales_, np.float64)
         if feature_names is None:
             feature_names = getattr(model, "feature_names_in_", None)
-        names = [f"column {j}" for j in range(scales.shape[1])] if feature_names is None else [str(name) for name in feature_names]
+        names = (
+            [f"column {j}" for j in range(scales.shape[1])]
+            if feature_names is None
+            else [str(name) for name in feature_names]
+        )
         if len(names) != scales.shape[1]:
-            raise ValueError(f"feature_names has {len(names)} entries, but the model has {scales.shape[1]} columns")
+            raise ValueError(
+                f"feature_names has {len(names)} entries, but the model has {scales.shape[1]} columns"
+            )
         weights = getattr(model, "cluster_weights_", None)
         rows = [f"cluster {k}" for k in range(len(scales))] if weights is None else cluster_names(weights)
         return cls(scales, names, rows).plot(ax=ax, top=top)
@@ -265,10 +317,19 @@ class ScalesDisplay(Display):
         scales = np.atleast_2d(np.asarray(self.scales, np.float64))
         rows = [f"cluster {k}" for k in range(len(scales))] if self.rows is None else list(self.rows)
         if scales.shape != (len(rows), len(self.names)):
-            raise ValueError(f"scales have shape {scales.shape}, but there are names of {len(rows)} clusters and {len(self.names)} columns")
+            raise ValueError(
+                f"scales have shape {scales.shape}, but there are names of {len(rows)} clusters and "
+                f"{len(self.names)} columns"
+            )
         shown = np.sort(np.argsort(-scales.max(axis=0), kind="stable")[:top])
-        more = f" (the {len(shown)} largest of {scales.shape[1]} columns)" if len(shown) < scales.shape[1] else ""
+        more = (
+            f" (the {len(shown)} largest of {scales.shape[1]} columns)"
+            if len(shown) < scales.shape[1]
+            else ""
+        )
         ax = self._axes(ax, 3.0 + 0.45 * len(shown), 2.2 + 0.4 * len(rows))
-        self._heat_map(ax, scales[:, shown], rows, [self.names[j] for j in shown], 0.0, float(scales.max()), "scale")
+        self._heat_map(
+            ax, scales[:, shown], rows, [self.names[j] for j in shown], 0.0, float(scales.max()), "scale"
+        )
         ax.set_title("Learned scales" + more)
         return self

@@ -11,7 +11,8 @@ from .base import PALETTE, Display, fitted, kernel_names, shorten
 
 
 class AlignmentDisplay(Display):
-    """Centred alignment of every pair of kernels as a heat map; with labels, alignment with them in a last row and column.
+    """Centred alignment of every pair of kernels as a heat map; with labels, alignment with them in a last
+    row and column.
 
     Parameters
     ----------
@@ -38,13 +39,19 @@ class AlignmentDisplay(Display):
         self.target = target
 
     @classmethod
-    def from_estimator(cls, model: Any, X: Any = None, y: Any = None, *, ax: Any = None, max_rows: int = 1000) -> AlignmentDisplay:
-        """Draw the alignment of the kernels of a fitted model on X, or on its support vectors when X is None."""
+    def from_estimator(
+        cls, model: Any, X: Any = None, y: Any = None, *, ax: Any = None, max_rows: int = 1000
+    ) -> AlignmentDisplay:
+        """Draw the alignment of the kernels of a fitted model on X, or on its support vectors when X is
+        None.
+        """
         fitted(model, "kernels_")
         return cls._from(model, model.kernels_, X, y, ax, max_rows)
 
     @classmethod
-    def from_kernels(cls, kernels: Any, X: Any = None, y: Any = None, *, ax: Any = None, max_rows: int = 1000) -> AlignmentDisplay:
+    def from_kernels(
+        cls, kernels: Any, X: Any = None, y: Any = None, *, ax: Any = None, max_rows: int = 1000
+    ) -> AlignmentDisplay:
         """Draw the alignment of a list of kernels on X, or of a stack of matrices (n, n, M)."""
         return cls._from(kernels, kernels, X, y, ax, max_rows)
 
@@ -92,7 +99,8 @@ class AlignmentDisplay(Display):
 
 
 class SpectraDisplay(Display):
-    """Eigenvalues of kernel matrices against their rank, both axes logarithmic; a power law is a straight line.
+    """Eigenvalues of kernel matrices against their rank, both axes logarithmic; a power law is a straight
+    line.
 
     Parameters
     ----------
@@ -119,14 +127,23 @@ class SpectraDisplay(Display):
         self.decay = decay
 
     @classmethod
-    def from_estimator(cls, model: Any, X: Any = None, *, ax: Any = None, max_rows: int = 1000, top: int = 12) -> SpectraDisplay:
-        """Draw the spectra of the kernels of a fitted model on X, or on its support vectors when X is None."""
+    def from_estimator(
+        cls, model: Any, X: Any = None, *, ax: Any = None, max_rows: int = 1000, top: int = 12
+    ) -> SpectraDisplay:
+        """Draw the spectra of the kernels of a fitted model on X, or on its support vectors when X is
+        None.
+        """
         fitted(model, "kernels_")
         return cls.from_kernels(model, X, ax=ax, max_rows=max_rows, top=top)
 
     @classmethod
-    def from_kernels(cls, kernels: Any, X: Any = None, *, ax: Any = None, max_rows: int = 1000, top: int = 12) -> SpectraDisplay:
-        """Draw the spectra of a list of kernels on X, or of a stack of matrices (n, n, M). top : see `plot`."""
+    def from_kernels(
+        cls, kernels: Any, X: Any = None, *, ax: Any = None, max_rows: int = 1000, top: int = 12
+    ) -> SpectraDisplay:
+        """Draw the spectra of a list of kernels on X, or of a stack of matrices (n, n, M).
+
+        top : see `plot`.
+        """
         from ..diagnostics import spectra
 
         found = spectra(kernels, X, max_rows=max_rows)
@@ -149,20 +166,36 @@ class SpectraDisplay(Display):
         """
         values = np.atleast_2d(np.asarray(self.eigenvalues, np.float64))
         if len(values) != len(self.names):
-            raise ValueError(f"eigenvalues are those of {len(values)} kernels, but there are {len(self.names)} names")
+            raise ValueError(
+                f"eigenvalues are those of {len(values)} kernels, but there are {len(self.names)} names"
+            )
         shown = np.unique(np.linspace(0, len(values) - 1, min(top, len(values))).round().astype(int))
         ax = self._axes(ax, 7.0, 4.5)
         for position, m in enumerate(shown):
-            slope = "" if self.decay is None or not np.isfinite(self.decay[m]) else f" (decay {self.decay[m]:.2g})"
+            slope = (
+                ""
+                if self.decay is None or not np.isfinite(self.decay[m])
+                else f" (decay {self.decay[m]:.2g})"
+            )
             there = values[m] > 1e-14 * max(values[m, 0], 1e-300)
             style = ("-", "--", ":")[position // len(PALETTE) % 3]
             label = shorten(self.names[m]) + slope
             rank = np.flatnonzero(there) + 1
-            ax.plot(rank, values[m, there], style, color=PALETTE[position % len(PALETTE)], marker=".", markersize=3, label=label)
+            ax.plot(
+                rank,
+                values[m, there],
+                style,
+                color=PALETTE[position % len(PALETTE)],
+                marker=".",
+                markersize=3,
+                label=label,
+            )
         ax.set_xscale("log")
         ax.set_yscale("log")
         ax.set_xlabel("rank")
         ax.set_ylabel("eigenvalue of K / n")
         ax.legend(fontsize=8)
-        ax.set_title("Kernel spectra" + (f" ({len(shown)} of {len(values)})" if len(shown) < len(values) else ""))
+        ax.set_title(
+            "Kernel spectra" + (f" ({len(shown)} of {len(values)})" if len(shown) < len(values) else "")
+        )
         return self

@@ -11,7 +11,8 @@ from .base import PALETTE, Display, fitted, head_names, kernel_names, shorten, w
 
 
 class KernelWeightsDisplay(Display):
-    """Weights of the kernels: bars, or a heat map when there are several sets of weights (per class or per cluster).
+    """Weights of the kernels: bars, or a heat map when there are several sets of weights (per class or per
+    cluster).
 
     Parameters
     ----------
@@ -39,7 +40,9 @@ class KernelWeightsDisplay(Display):
         self.rows = rows
 
     @classmethod
-    def from_estimator(cls, model: Any, *, ax: Any = None, top: int = 30, sort: bool = True) -> KernelWeightsDisplay:
+    def from_estimator(
+        cls, model: Any, *, ax: Any = None, top: int = 30, sort: bool = True
+    ) -> KernelWeightsDisplay:
         """Draw the weights of a fitted model. top, sort : see `plot`."""
         fitted(model, "kernel_weights_")
         weights, rows = weight_rows(model)
@@ -66,7 +69,9 @@ class KernelWeightsDisplay(Display):
         """
         weights = np.atleast_2d(np.asarray(self.weights, np.float64))
         if weights.shape[1] != len(self.names):
-            raise ValueError(f"names has {len(self.names)} entries, but there are weights of {weights.shape[1]} kernels")
+            raise ValueError(
+                f"names has {len(self.names)} entries, but there are weights of {weights.shape[1]} kernels"
+            )
         largest = np.argsort(-weights.max(axis=0), kind="stable")[:top]
         shown = largest if sort else np.sort(largest)
         names = [self.names[m] for m in shown]
@@ -81,7 +86,9 @@ class KernelWeightsDisplay(Display):
             ax.set_title("Kernel weights" + more)
             return self
         ax = self._axes(ax, 2.5 + 0.45 * len(shown), 2.2 + 0.4 * len(weights))
-        self._heat_map(ax, weights[:, shown], self.rows, names, 0.0, float(max(weights.max(), 1e-300)), "weight")
+        self._heat_map(
+            ax, weights[:, shown], self.rows, names, 0.0, float(max(weights.max(), 1e-300)), "weight"
+        )
         ax.set_title("Kernel weights" + more)
         return self
 
@@ -115,7 +122,9 @@ class ConvergenceDisplay(Display):
         self.tol = tol
 
     @classmethod
-    def from_estimator(cls, model: Any, *, ax: Any = None, kind: str = "gap", x: str = "seconds") -> ConvergenceDisplay:
+    def from_estimator(
+        cls, model: Any, *, ax: Any = None, kind: str = "gap", x: str = "seconds"
+    ) -> ConvergenceDisplay:
         """Draw the run of a fitted model. kind, x : see `plot`."""
         fitted(model, "history_")
         return cls(model.history_, head_names(model), getattr(model, "tol", None)).plot(ax=ax, kind=kind, x=x)
@@ -153,8 +162,17 @@ class ConvergenceDisplay(Display):
                 ax.plot(where, gaps, color=color, marker=".", label=name or "gap")
             else:
                 prefix = f"{name}: " if name else ""
-                ax.plot(where, [row["primal"] for row in rows], color=color, marker=".", label=f"{prefix}primal")
-                ax.plot(where, [row["dual"] for row in rows], color=color, marker=".", linestyle="--", label=f"{prefix}dual")
+                ax.plot(
+                    where, [row["primal"] for row in rows], color=color, marker=".", label=f"{prefix}primal"
+                )
+                ax.plot(
+                    where,
+                    [row["dual"] for row in rows],
+                    color=color,
+                    marker=".",
+                    linestyle="--",
+                    label=f"{prefix}dual",
+                )
         ax.set_xlabel("seconds" if x == "seconds" else "round")
         if kind == "gap":
             ax.set_yscale("log")

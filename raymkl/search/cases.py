@@ -91,9 +91,14 @@ class SharedRows:
         self.n = next(iter(self.rows.values())).shape[0]
         self.sample_weight = None if sample_weight is None else np.asarray(sample_weight, float)
         if self.sample_weight is not None and self.sample_weight.shape != (self.n,):
-            raise ValueError(f"sample_weight must have one number for each of the {self.n} rows, got shape {self.sample_weight.shape}")
+            raise ValueError(
+                f"sample_weight must have one number for each of the {self.n} rows, got shape "
+                f"{self.sample_weight.shape}"
+            )
         self.tails: dict = {}  # tail sums of the kernels over the training rows of cases
-        self.configured: dict[Hashable, tuple[BaseMKL, dict]] = {}  # settings are kept, since some are told apart as objects
+        self.configured: dict[
+            Hashable, tuple[BaseMKL, dict]
+        ] = {}  # settings are kept, since some are told apart as objects
 
     def check_targets(self, y: Any) -> np.ndarray:
         """y as an array, one for every row."""
@@ -135,7 +140,8 @@ class SharedRows:
         return problem, working
 
     def _over_entries(self, members: np.ndarray, n_entries: int) -> np.ndarray:
-        """A part (M,) of the bank over the entries (E,) of a model with several per kernel, or with kernels of its own.
+        """A part (M,) of the bank over the entries (E,) of a model with several per kernel, or with kernels
+        of its own.
 
         Those of missing="pattern" come once per cluster; the kernel of absence (missing="neutral") stays.
         """
@@ -145,7 +151,9 @@ class SharedRows:
 
     @property
     def most_heads(self) -> int:
-        """Heads of one batch at most; by sizes alone, so that no result depends on how many cases there are."""
+        """Heads of one batch at most; by sizes alone, so that no result depends on how many cases there
+        are.
+        """
         state = 8 * self.n * (NUMBERS_PER_ROW + 2 * min(len(self.kernels), 24))
         blocks = 8 * min(self.n, LARGEST_WORKING_SET) ** 2
         return int(max(2, min(MOST_IN_BATCH, BATCH_BYTES // state, HEAD_BLOCK_BYTES // blocks)))
@@ -168,7 +176,9 @@ def solved(shared: SharedRows, cases: Iterable[Case], count: int, each: int, nam
             parties.append((put_beside(heads, more), held_out))
         problem, rows = shared.problem(heads)
         params = checkpoints.part_of(estimator.ray_params, f"{name}-{number}")
-        trained = train(rows, problem, heads, estimator.engine, params, Progress() if estimator.verbose else None, True)
+        trained = train(
+            rows, problem, heads, estimator.engine, params, Progress() if estimator.verbose else None, True
+        )
         for case, (part, held_out) in zip(batch, parties, strict=True):
             stages = [list(results) for results in zip(*trained.results[part], strict=True)]
             short += [result.certificate.gap for stage in stages for result in stage if not result.converged]
@@ -176,7 +186,8 @@ def solved(shared: SharedRows, cases: Iterable[Case], count: int, each: int, nam
         del heads, problem, rows, trained, parties, batch
     if short:
         warnings.warn(
-            f"{len(short)} problems stopped above tol, the worst at a relative gap of {max(short):.3g}; raise max_iter or tol",
+            f"{len(short)} problems stopped above tol, the worst at a relative gap of {max(short):.3g}; "
+            "raise max_iter or tol",
             ConvergenceWarning,
             stacklevel=3,
         )

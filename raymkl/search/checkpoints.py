@@ -1,10 +1,11 @@
 """Checkpoints of searches: every run of a search has a sub-directory of `RayParams.checkpoint_dir`.
 
-    <dir>/search-0, search-1, ...   settings that share kernel blocks, one run each; kept until the whole search is over
+    <dir>/search-0, search-1, ...   settings that share kernel blocks, one run each; kept until the whole
+                                    search is over
     <dir>/refit                     the best setting on all rows
 
-So a search that was killed goes on where it was, and runs that were over are not done again. A search with a name (`RayParams.name`)
-has these among the checkpoints of that name, and leaves its best model there.
+So a search that was killed goes on where it was, and runs that were over are not done again. A search with a
+name (`RayParams.name`) has these among the checkpoints of that name, and leaves its best model there.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ REFIT = "refit"
 
 
 def part_of(params: RayParams | None, name: str | None) -> RayParams | None:
-    """The same parameters with a sub-directory for checkpoints, or none; unchanged where no checkpoints are written."""
+    """The same parameters with a sub-directory for checkpoints, or none; unchanged where no checkpoints are
+    written.
+    """
     if params is None or params.checkpoint_place is None:
         return params
     if name == REFIT and params.checkpoint_dir is None:
@@ -40,9 +43,13 @@ def directories(model: Any) -> list[str]:
 
 @contextmanager
 def redirected(model: Any, name: str | None) -> Iterator[None]:
-    """Checkpoints of an estimator, and of those inside it, go to a sub-directory, or nowhere; afterwards its parameters are as before."""
+    """Checkpoints of an estimator, and of those inside it, go to a sub-directory, or nowhere; afterwards its
+    parameters are as before.
+    """
     before = (
-        {key: value for key, value in model.get_params().items() if isinstance(value, RayParams)} if hasattr(model, "get_params") else {}
+        {key: value for key, value in model.get_params().items() if isinstance(value, RayParams)}
+        if hasattr(model, "get_params")
+        else {}
     )
     model_params = {key: part_of(value, name) for key, value in before.items()}
     if before:

@@ -34,10 +34,11 @@ def _best_has(name: str):
 class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
     """Cross-validated search over a grid of settings, with scikit-learn's names and results.
 
-    Every fold and setting is a head over one set of kernel blocks: folds are row masks, held-out scores come from the f that the
-    engine maintains anyway, values of C are solved one after the other from where the last one ended. Normalisation constants come
-    from the training rows of each fold. Parameters that change the kernels themselves get blocks of their own. Estimators (or
-    pipelines) whose folds cannot be heads are fitted fold by fold.
+    Every fold and setting is a head over one set of kernel blocks: folds are row masks, held-out scores come
+    from the f that the engine maintains anyway, values of C are solved one after the other from where the
+    last one ended. Normalisation constants come from the training rows of each fold. Parameters that change
+    the kernels themselves get blocks of their own. Estimators (or pipelines) whose folds cannot be heads are
+    fitted fold by fold.
 
     Parameters
     ----------
@@ -46,9 +47,11 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
         E.g. `{"C": [0.1, 1, 10], "p": [1, 4/3, 2]}`.
     cv : int, splitter or iterable of (train, test)
     scoring : str, callable, list or dict of them, or None for the estimator's own score
-        Anything that needs `decision_function` or `predict`; besides scikit-learn's names those in `raymkl.metrics.SCORERS`.
+        Anything that needs `decision_function` or `predict`; besides scikit-learn's names those in
+        `raymkl.metrics.SCORERS`.
     refit : bool, name of a score, or callable
-        Fit the best setting on all rows (`best_estimator_`). A callable gets `cv_results_` and returns the position of the best one.
+        Fit the best setting on all rows (`best_estimator_`). A callable gets `cv_results_` and returns the
+        position of the best one.
     error_score : number or "raise"
         Score of a fold that could not be fitted or scored.
     return_train_score : bool
@@ -57,7 +60,8 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
 
     Attributes
     ----------
-    cv_results_, best_params_, best_score_, best_index_, best_estimator_, scorer_, n_splits_, multimetric_, refit_time_ : as in
+    cv_results_, best_params_, best_score_, best_index_, best_estimator_, scorer_, n_splits_, multimetric_,
+    refit_time_ : as in
         scikit-learn's GridSearchCV.
 
     Examples
@@ -97,11 +101,15 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
         inner = getattr(self.estimator, "__sklearn_tags__", None)
         if inner is not None:
             sub = inner()
-            tags.estimator_type, tags.classifier_tags, tags.regressor_tags = sub.estimator_type, sub.classifier_tags, sub.regressor_tags
+            tags.estimator_type, tags.classifier_tags, tags.regressor_tags = (
+                sub.estimator_type,
+                sub.classifier_tags,
+                sub.regressor_tags,
+            )
             tags.input_tags.pairwise, tags.input_tags.sparse = sub.input_tags.pairwise, sub.input_tags.sparse
         return tags
 
-    # -- fitting ------------------------------------------------------------------------------------------------------
+    # -- fitting -----------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any = None, *, groups: Any = None, sample_weight: Any = None) -> MKLSearchCV:
         """Score all settings and, with `refit`, fit the best one.
@@ -144,7 +152,9 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
             started = time.time()
             self.best_estimator_ = clone(self.estimator).set_params(**clone(self.best_params_, safe=False))
             with checkpoints.redirected(self.best_estimator_, "refit"):
-                self.best_estimator_.fit(*given, **({} if sample_weight is None else {"sample_weight": sample_weight}))
+                self.best_estimator_.fit(
+                    *given, **({} if sample_weight is None else {"sample_weight": sample_weight})
+                )
             self.refit_time_ = time.time() - started
             if hasattr(self.best_estimator_, "feature_names_in_"):
                 self.feature_names_in_ = self.best_estimator_.feature_names_in_
@@ -155,10 +165,13 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
     def _settings(self) -> list[dict]:
         settings = list(ParameterGrid(self.param_grid))
         known = self.estimator.get_params()
-        unknown = sorted({name for setting in settings for name in setting if name.split("__")[0] not in known})
+        unknown = sorted(
+            {name for setting in settings for name in setting if name.split("__")[0] not in known}
+        )
         if unknown:
             raise ValueError(
-                f"param_grid names {unknown[0]!r}, which {type(self.estimator).__name__} does not have; it has {', '.join(sorted(known))}"
+                f"param_grid names {unknown[0]!r}, which {type(self.estimator).__name__} does not have; it "
+                f"has {', '.join(sorted(known))}"
             )
         if not settings:
             raise ValueError("param_grid is empty; at least one setting is needed")
@@ -177,11 +190,17 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
         if callable(self.refit):
             return scorers, next(iter(scorers))
         if self.refit is True or (self.refit and self.refit not in scorers):
-            raise ValueError(f"with several scores refit must be one of {', '.join(scorers)}, a callable or False, got {self.refit!r}")
+            raise ValueError(
+                f"with several scores refit must be one of {', '.join(scorers)}, a callable or False, got "
+                f"{self.refit!r}"
+            )
         return scorers, self.refit or next(iter(scorers))
 
     def _by_heads(self, name, X, y, sample_weight, settings, positions, splits, scorers, out) -> None:
-        """Settings that share one set of blocks, trained together. name : of this run among the checkpoints."""
+        """Settings that share one set of blocks, trained together.
+
+        name : of this run among the checkpoints.
+        """
         started = time.time()
         everywhere = range(len(splits))
         try:
@@ -215,10 +234,13 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
         problem, rows = folds.problem(heads)
         params, report = checkpoints.part_of(template.ray_params, name), Progress() if self.verbose else None
         trained = train(rows, problem, heads, template.engine, params, report, True)
-        short = [stage.certificate.gap for stages in trained.results for stage in stages if not stage.converged]
+        short = [
+            stage.certificate.gap for stages in trained.results for stage in stages if not stage.converged
+        ]
         if short:
             warnings.warn(
-                f"{len(short)} of {sum(map(len, trained.results))} problems stopped above tol, the worst at a relative gap of "
+                f"{len(short)} of {sum(map(len, trained.results))} problems stopped above tol, the worst at "
+                "a relative gap of "
                 f"{max(short):.3g}; raise max_iter or tol",
                 ConvergenceWarning,
                 stacklevel=3,
@@ -230,12 +252,16 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
                 record = out[position][fold] = {"fit_time": seconds}
                 self._score_fold(folds, scorers, held_out, values, fold, record)
 
-    def _score_fold(self, folds: Folds, scorers: dict, held_out: Any, values: list, fold: int, record: dict) -> None:
+    def _score_fold(
+        self, folds: Folds, scorers: dict, held_out: Any, values: list, fold: int, record: dict
+    ) -> None:
         started = time.time()
         for part in ("test", "train") if self.return_train_score else ("test",):
             own = folds.values_of(values, fold, part) if self.return_train_score else values
             for name, scorer in scorers.items():
-                record[f"{part}_{name}"] = self._safely(lambda s=scorer, v=own, p=part: folds.score(s, held_out, v, fold, p))
+                record[f"{part}_{name}"] = self._safely(
+                    lambda s=scorer, v=own, p=part: folds.score(s, held_out, v, fold, p)
+                )
         record["score_time"] = time.time() - started
 
     def _one_by_one(self, X, y, sample_weight, settings, positions, splits, scorers, out) -> None:
@@ -245,7 +271,9 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
             for position in positions:
                 started = time.time()
                 try:
-                    model = folds.fit(clone(self.estimator).set_params(**clone(settings[position], safe=False)), fold)
+                    model = folds.fit(
+                        clone(self.estimator).set_params(**clone(settings[position], safe=False)), fold
+                    )
                 except Exception as error:  # the user's estimator may raise anything; error_score decides
                     self._failed([position], [fold], error, scorers, out)
                     continue
@@ -253,7 +281,9 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
                 started = time.time()
                 for part in ("test", "train") if self.return_train_score else ("test",):
                     for name, scorer in scorers.items():
-                        record[f"{part}_{name}"] = self._safely(lambda s=scorer, m=model, f=fold, p=part: folds.score(s, m, f, p))
+                        record[f"{part}_{name}"] = self._safely(
+                            lambda s=scorer, m=model, f=fold, p=part: folds.score(s, m, f, p)
+                        )
                 record["score_time"] = time.time() - started
 
     def _safely(self, score: Any) -> float:
@@ -262,14 +292,20 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
         except Exception as error:  # a scorer may raise anything; error_score decides
             if self.error_score == "raise":
                 raise
-            warnings.warn(f"scoring failed, the score is set to {self.error_score}: {error}", UserWarning, stacklevel=4)
+            warnings.warn(
+                f"scoring failed, the score is set to {self.error_score}: {error}", UserWarning, stacklevel=4
+            )
             return float(self.error_score)
         try:
             return float(value)
         except (TypeError, ValueError):
-            raise ValueError(f"scoring must return a number, got {value!r}; several scores come as a dict of scorers") from None
+            raise ValueError(
+                f"scoring must return a number, got {value!r}; several scores come as a dict of scorers"
+            ) from None
 
-    def _failed(self, positions: list[int], in_folds: Iterable[int], error: Exception, scorers: dict, out: list) -> None:
+    def _failed(
+        self, positions: list[int], in_folds: Iterable[int], error: Exception, scorers: dict, out: list
+    ) -> None:
         """Settings that cannot be fitted in some folds get the error_score there."""
         if self.error_score == "raise":
             raise error
@@ -279,7 +315,7 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
                 scores = {f"{part}_{name}": float(self.error_score) for part in parts for name in scorers}
                 out[position][fold] = {"fit_time": 0.0, "score_time": 0.0, "failed": str(error), **scores}
 
-    # -- results ------------------------------------------------------------------------------------------------------
+    # -- results -----------------------------------------------------------------------------------
 
     def _results(self, settings: list[dict], out: list[list[dict]], scorers: dict) -> dict:
         errors = [record["failed"] for folds in out for record in folds if "failed" in record]
@@ -287,7 +323,8 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
             raise ValueError(f"all {len(errors)} fits failed; the first one said: {errors[0]}")
         if errors:
             warnings.warn(
-                f"{len(errors)} of {len(settings) * self.n_splits_} fits failed, their score is set to {self.error_score}; "
+                f"{len(errors)} of {len(settings) * self.n_splits_} fits failed, their score is set to "
+                f"{self.error_score}; "
                 f"what they said: {'; '.join(dict.fromkeys(errors))}",
                 FitFailedWarning,
                 stacklevel=3,
@@ -313,7 +350,9 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
                 if part == "test":
                     means = results[f"mean_{key}"]
                     worst = np.nanmin(means) - 1 if np.isfinite(means).any() else 0.0
-                    results[f"rank_{key}"] = rankdata(-np.where(np.isnan(means), worst, means), method="min").astype(np.int32)
+                    results[f"rank_{key}"] = rankdata(
+                        -np.where(np.isnan(means), worst, means), method="min"
+                    ).astype(np.int32)
         return results
 
     def _choose(self, settings: list[dict], main: str) -> None:
@@ -330,7 +369,7 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
         if not (callable(self.refit) and self.multimetric_):
             self.best_score_ = float(self.cv_results_[f"mean_test_{main}"][self.best_index_])
 
-    # -- the best estimator ---------------------------------------------------------------------------------------------
+    # -- the best estimator ------------------------------------------------------------------------
 
     @property
     def classes_(self) -> np.ndarray:
@@ -340,7 +379,9 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
     @property
     def n_features_in_(self) -> int:
         if not hasattr(self, "best_estimator_"):
-            raise AttributeError(f"{type(self).__name__} has no n_features_in_ before it is fitted with refit")
+            raise AttributeError(
+                f"{type(self).__name__} has no n_features_in_ before it is fitted with refit"
+            )
         return self.best_estimator_.n_features_in_
 
     @_best_has("predict")
@@ -384,6 +425,9 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
         """
         check_is_fitted(self, "best_estimator_")
         if self.multimetric_ and callable(self.refit):
-            raise ValueError(f"with a callable refit none of the scores {list(self.scorer_)} is the main one; use scorer_[name]")
+            raise ValueError(
+                f"with a callable refit none of the scores {list(self.scorer_)} is the main one; use "
+                "scorer_[name]"
+            )
         scorer: Any = self.scorer_[self.refit] if self.multimetric_ else self.scorer_
         return float(scorer(self.best_estimator_, X, y))

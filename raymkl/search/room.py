@@ -34,7 +34,11 @@ class Room:
         else:
             pool = LocalPool(rows, problem, threads)
         self.problem = problem
-        policy = FailurePolicy(0) if params is None else FailurePolicy(params.max_shard_failures, params.max_preemptions)
+        policy = (
+            FailurePolicy(0)
+            if params is None
+            else FailurePolicy(params.max_shard_failures, params.max_preemptions)
+        )
         self.coordinator = stack.enter_context(opened(pool, problem, budget, policy, threads))
         self.coordinator.begin(max(64, len(trial_heads)), max(len(trial_heads), 1))
 
@@ -57,14 +61,19 @@ class Room:
         return RayPool(shards, placed(rows, problem, len(place.actors)), params)
 
     def serves(self, heads: list) -> bool:
-        """Whether the statistics are precise enough for heads of these bounds (a large C may ask for float64, see models.base)."""
+        """Whether the statistics are precise enough for heads of these bounds (a large C may ask for float64,
+        see models.base).
+        """
         template, problem = self.folds.estimator, self.problem
         if template.dtype != "auto" or problem.dtype == np.float64 or template.normalize == "spherical":
             return True
         return template._wide(self.folds.rows, problem.families, heads) <= problem.wide
 
     def add(self, heads: list) -> list[int]:
-        """Heads of one model, which share their weights or do not; they join the next round. Returns their numbers."""
+        """Heads of one model, which share their weights or do not; they join the next round.
+
+        Returns their numbers.
+        """
         first = self.groups
         for head in heads:
             if head.group is not None:

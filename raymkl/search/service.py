@@ -1,12 +1,16 @@
-"""The service behind a tuned search: one set of kernel blocks (or a few), heads that come and go with the trials.
+"""The service behind a tuned search: one set of kernel blocks (or a few), heads that come and go with the
+trials.
 
-It runs inside an actor. A trial's folds and classes are heads; after every round the trial gets a report (score so far, gap), and
-when a scheduler stops the trial, its heads are dropped before the next round. A trial that does not fetch its reports is paused, so
-that early stopping saves work; one that is never heard of again is dropped.
+It runs inside an actor. A trial's folds and classes are heads; after every round the trial gets a report
+(score so far, gap), and when a scheduler stops the trial, its heads are dropped before the next round. A
+trial that does not fetch its reports is paused, so that early stopping saves work; one that is never heard of
+again is dropped.
 
-    trial    reports of its folds, one per round; its state (dual variables and weights of its heads), from which it goes on later or
-             elsewhere; its model, that is its setting fitted to all rows, as heads over the same blocks
-    nobody   when there has been no trial for a while, all blocks and shards are let go; the next trial has them made again
+    trial    reports of its folds, one per round; its state (dual variables and weights of its heads), from
+             which it goes on later or elsewhere; its model, that is its setting fitted to all rows, as heads
+             over the same blocks
+    nobody   when there has been no trial for a while, all blocks and shards are let go; the next trial has
+             them made again
 """
 
 from __future__ import annotations
@@ -40,7 +44,10 @@ IDLE_S = 20.0
 
 
 class SearchService:
-    """Trains the heads of all trials; see the module. All methods may be called from several threads at once."""
+    """Trains the heads of all trials; see the module.
+
+    All methods may be called from several threads at once.
+    """
 
     def __init__(
         self,
@@ -55,8 +62,9 @@ class SearchService:
         reservation: Any = None,
         idle_s: float = IDLE_S,
     ):
-        """place : of the shard actors of a session that the work is done in, or None. reservation : what the work takes of a cluster, with
-        `take` and `release`, or None. idle_s : seconds without a trial after which blocks are let go.
+        """place : of the shard actors of a session that the work is done in, or None. reservation : what the
+        work takes of a cluster, with `take` and `release`, or None. idle_s : seconds without a trial after
+        which blocks are let go.
         """
         self.estimator, self.scorer, self.threads, self.place = estimator, scorer, threads, place
         self.reservation, self.idle_s = reservation, idle_s
@@ -67,23 +75,32 @@ class SearchService:
         self.wishes: deque[Callable[[], None]] = deque()  # to be done by the worker between two rounds
         self.rooms: dict[Any, Room] = {}
         self.closed = False
-        self.needed: float | None = None  # when there was a trial, or something to do, for the last time; None before the first one
+        self.needed: float | None = (
+            None  # when there was a trial, or something to do, for the last time; None before the first one
+        )
         self.worker = threading.Thread(target=self._work, daemon=True)
         self.worker.start()
 
-    # -- for the trials -------------------------------------------------------------------------------------------------
+    # -- for the trials ----------------------------------------------------------------------------
 
     def prepare(self) -> None:
         """Make the blocks of the estimator as it is now, before the first trial comes."""
         X, y, splits, sample_weight = self.data
         folds = Folds(template_of(self.estimator, {}), X, y, splits, sample_weight)
         C = float(self.estimator.C)
-        room = Room(folds, [head for fold in range(len(splits)) for head in folds.fold({}, fold, (C,))[0]], self.threads, self.place)
+        room = Room(
+            folds,
+            [head for fold in range(len(splits)) for head in folds.fold({}, fold, (C,))[0]],
+            self.threads,
+            self.place,
+        )
         with self.changed:
             self.rooms[blocks_key(self.estimator, {}), room.problem.wide] = room
 
     def start(self, name: str, setting: dict, state: dict | None = None) -> None:
-        """Begin a trial, from a state where there is one; a trial with the same name (that was restarted, say) ends."""
+        """Begin a trial, from a state where there is one; a trial with the same name (that was restarted,
+        say) ends.
+        """
         with self.changed:
             self.stop(name)
             trial = self.trials[name] = Trial(setting, 0 if state is None else int(state["rounds"]))
@@ -91,10 +108,15 @@ class SearchService:
             self.changed.notify_all()
 
     def next_report(self, name: str) -> dict:
-        """The trial's next report: score, gap, round, done. Waits for it; an error of the trial is raised here."""
+        """The trial's next report: score, gap, round, done.
+
+        Waits for it; an error of the trial is raised here.
+        """
         with self.changed:
             trial = self.trials.get(name)
-            while trial is not None and not (trial.reports or trial.done or trial.error is not None or self.closed):
+            while trial is not None and not (
+                trial.reports or trial.done or trial.error is not None or self.closed
+            ):
                 trial.heard = time.monotonic()
                 self.changed.wait(1.0)
                 trial = self.trials.get(name)
@@ -116,7 +138,9 @@ class SearchService:
             self.changed.notify_all()
 
     def state(self, name: str) -> dict:
-        """Where a trial is, from which `start` goes on: {"rounds": number, "heads": [(a, theta) or None, ...]}, the heads of all folds."""
+        """Where a trial is, from which `start` goes on: {"rounds": number, "heads": [(a, theta) or None,
+        ...]}, the heads of all folds.
+        """
         with self.changed:
             trial = self._trial(name)
         return self._between_rounds(trial.state)
@@ -124,8 +148,8 @@ class SearchService:
     def model(self, name: str) -> Any:
         """The estimator with the trial's setting, fitted to all rows over the blocks of the trial.
 
-        It begins where the trial's folds are on average. Of a trial that is not done, it is the model after as many rounds as the trial
-        has taken; its `duality_gap_` says how good that is.
+        It begins where the trial's folds are on average. Of a trial that is not done, it is the model after
+        as many rounds as the trial has taken; its `duality_gap_` says how good that is.
         """
         with self.changed:
             trial = self._trial(name)
@@ -138,7 +162,8 @@ class SearchService:
         X, y, _, sample_weight = self.data
         model = clone(self.estimator).set_params(**clone(trial.setting, safe=False))
         engine = model.engine
-        # Tail sums, the one thing besides heads that a fit may have to find, are found here: a cluster may have no more CPUs to give.
+        # Tail sums, the one thing besides heads that a fit may have to find, are found here: a cluster may
+        # have no more CPUs to give.
         model.set_params(engine="local")
         model._train_elsewhere = partial(self._train, trial, state)
         try:
@@ -211,7 +236,7 @@ class SearchService:
         on_shards = self.place is not None or estimator.engine == "ray"
         return Trained(fitting.results, fitting.history, "ray" if on_shards else "local")
 
-    # -- the worker's thread --------------------------------------------------------------------------------------------
+    # -- the worker's thread -----------------------------------------------------------------------
 
     def _work(self) -> None:
         try:
@@ -263,7 +288,10 @@ class SearchService:
 
     def _runnable(self) -> bool:
         late = self._waiting_for_reader()
-        at_work = any(t.room is not None and not t.done and t.error is None and id(t) not in late for t in self.trials.values())
+        at_work = any(
+            t.room is not None and not t.done and t.error is None and id(t) not in late
+            for t in self.trials.values()
+        )
         return at_work or any(fitting.numbers and not fitting.over for fitting in self.fittings)
 
     def _drop(self, name: str) -> None:
@@ -302,11 +330,16 @@ class SearchService:
         X, y, splits, sample_weight = self.data
         if not learns_by_heads(self.estimator, setting):
             raise ValueError(
-                "kernels=None is a bank made from the rows of each fold, which cannot share blocks; search over lists of kernels"
+                "kernels=None is a bank made from the rows of each fold, which cannot share blocks; search "
+                "over lists of kernels"
             )
         own, key = of_heads(self.estimator, setting), blocks_key(self.estimator, setting)
         rooms = [room for (other, _), room in self.rooms.items() if other == key]
-        folds = rooms[0].folds if rooms else Folds(template_of(self.estimator, setting), X, y, splits, sample_weight)
+        folds = (
+            rooms[0].folds
+            if rooms
+            else Folds(template_of(self.estimator, setting), X, y, splits, sample_weight)
+        )
         clone(folds.estimator).set_params(**own)._check_params()
         C = float(own.pop("C", self.estimator.C))
         made = [folds.fold(own, fold, (C,)) for fold in range(len(splits))]
@@ -331,10 +364,14 @@ class SearchService:
             return any(other is trial for other in self.trials.values())
 
     def _close_idle_rooms(self) -> None:
-        """Before another set of blocks is made, let go of those that no trial uses, the oldest first, except for a few."""
+        """Before another set of blocks is made, let go of those that no trial uses, the oldest first, except
+        for a few.
+        """
         with self.changed:
             used = {id(user.room) for user in (*self.trials.values(), *self.fittings)}
-            idle = [key for key, room in self.rooms.items() if id(room) not in used and not room.coordinator.busy]
+            idle = [
+                key for key, room in self.rooms.items() if id(room) not in used and not room.coordinator.busy
+            ]
             closing = [self.rooms.pop(key) for key in idle[: max(len(idle) - MOST_IDLE_ROOMS, 0)]]
         for room in closing:
             room.stack.close()
@@ -343,10 +380,18 @@ class SearchService:
         """One round of a room's heads; whether any took part."""
         coordinator = room.coordinator
         with self.changed:
-            mine = [trial for trial in self.trials.values() if trial.room is room and not trial.done and trial.error is None]
+            mine = [
+                trial
+                for trial in self.trials.values()
+                if trial.room is room and not trial.done and trial.error is None
+            ]
             late = self._waiting_for_reader()
             paused = {h for trial in mine if id(trial) in late for h in trial.heads}
-            fittings = [fitting for fitting in self.fittings if fitting.room is room and fitting.numbers and not fitting.over]
+            fittings = [
+                fitting
+                for fitting in self.fittings
+                if fitting.room is room and fitting.numbers and not fitting.over
+            ]
         if not coordinator.busy:
             return False
         try:
@@ -376,7 +421,9 @@ class SearchService:
             self.changed.notify_all()
 
     def _tell(self, trial: Trial, room: Room, gaps: dict) -> None:
-        """Put a report together if the trial took part in the round and all its folds have decision values."""
+        """Put a report together if the trial took part in the round and all its folds have decision
+        values.
+        """
         coordinator, heads = room.coordinator, trial.heads
         if not any(h in gaps for h in heads):
             return

@@ -52,7 +52,10 @@ def wide_norm(estimator: Any, setting: dict) -> bool:
     """Weights that are not bounded (p > 2) ask for more precise statistics, see models.base; such settings
     have blocks of their own.
     """
-    norm, p = setting.get("norm", getattr(estimator, "norm", None)), setting.get("p", getattr(estimator, "p", 2.0))
+    norm, p = (
+        setting.get("norm", getattr(estimator, "norm", None)),
+        setting.get("p", getattr(estimator, "p", 2.0)),
+    )
     if norm is not None:
         return isinstance(norm, Norm) and not norm.bounded
     return isinstance(p, Real) and bool(p > 2)
@@ -62,7 +65,9 @@ def blocks_key(estimator: Any, setting: dict) -> Hashable:
     """Settings with the same key can share one set of kernel blocks (all, where there are none to share)."""
     if not knows_heads(estimator):
         return ()
-    other = tuple((name, key_of(value)) for name, value in sorted(setting.items()) if name not in estimator._head_params)
+    other = tuple(
+        (name, key_of(value)) for name, value in sorted(setting.items()) if name not in estimator._head_params
+    )
     return other, wide_norm(estimator, setting)
 
 
@@ -78,7 +83,13 @@ def template_of(estimator: Any, setting: dict) -> Any:
     """The estimator with those parameters of a setting that decide about its blocks."""
     common = {name: value for name, value in setting.items() if name not in estimator._head_params}
     if wide_norm(estimator, setting):
-        common.update({name: setting.get(name, getattr(estimator, name)) for name in ("p", "norm") if hasattr(estimator, name)})
+        common.update(
+            {
+                name: setting.get(name, getattr(estimator, name))
+                for name in ("p", "norm")
+                if hasattr(estimator, name)
+            }
+        )
     return clone(estimator).set_params(**clone(common, safe=False))
 
 
@@ -87,7 +98,9 @@ def of_heads(estimator: Any, setting: dict) -> dict:
     return {name: value for name, value in setting.items() if name in estimator._head_params}
 
 
-def paths_of(settings: list[dict], positions: list[int], default: float, beta: float = 0.0) -> list[list[int]]:
+def paths_of(
+    settings: list[dict], positions: list[int], default: float, beta: float = 0.0
+) -> list[list[int]]:
     """The given settings grouped so that only C differs, in the order of ascending C. default, beta : C and
     beta where a setting has none.
 
@@ -100,4 +113,6 @@ def paths_of(settings: list[dict], positions: list[int], default: float, beta: f
         priced = bool(setting.get("beta", beta))
         other = [(name, key_of(value)) for name, value in sorted(setting.items()) if name != "C" or priced]
         found.setdefault(tuple(other), []).append(position)
-    return [sorted(path, key=lambda position: settings[position].get("C", default)) for path in found.values()]
+    return [
+        sorted(path, key=lambda position: settings[position].get("C", default)) for path in found.values()
+    ]

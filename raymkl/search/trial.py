@@ -1,7 +1,7 @@
 """What the service behind a tuned search knows of one trial: its heads, its reports, and where it is.
 
-The state of a trial is what another service can go on from: {"rounds": number, "heads": [(a, theta) or None, ...]}, with dual variables
-(n,) and weights (M,) of the heads of all folds.
+The state of a trial is what another service can go on from: {"rounds": number, "heads": [(a, theta) or None,
+...]}, with dual variables (n,) and weights (M,) of the heads of all folds.
 """
 
 from __future__ import annotations
@@ -18,12 +18,17 @@ from .room import Room
 
 @dataclass
 class Trial:
-    """rounds : that it took part in, those before it was restored included. points : of heads that are done, (a, theta) by head."""
+    """rounds : that it took part in, those before it was restored included.
+
+    points : of heads that are done, (a, theta) by head.
+    """
 
     setting: dict
     rounds: int = 0
     room: Any = None
-    parties: list = field(default_factory=list)  # per fold: (heads, what turns decision values into something to score)
+    parties: list = field(
+        default_factory=list
+    )  # per fold: (heads, what turns decision values into something to score)
     points: dict = field(default_factory=dict)
     values: dict = field(default_factory=dict)  # decision values by head
     gaps: dict = field(default_factory=dict)
@@ -42,7 +47,9 @@ class Trial:
         for h in self.heads:
             solver = self.room.coordinator.solvers.get(h)
             point = self.points.get(h)
-            heads.append((solver.a.copy(), solver.theta.copy()) if point is None and solver is not None else point)
+            heads.append(
+                (solver.a.copy(), solver.theta.copy()) if point is None and solver is not None else point
+            )
         return {"rounds": self.rounds, "heads": heads}
 
     def take_round(self, gaps: dict) -> None:
@@ -58,7 +65,8 @@ class Trial:
                 self.values[h] = coordinator.peek.values[h]
 
     def average(self, state: dict, n_heads: int, splits: list, estimator: Any) -> list:
-        """For every head over all rows a point to begin with, (a, theta), or None: the mean of its folds, where all have such a head.
+        """For every head over all rows a point to begin with, (a, theta), or None: the mean of its folds,
+        where all have such a head.
 
         estimator : with the setting of this trial, for the weights.
         """
@@ -73,14 +81,20 @@ class Trial:
         counts = np.maximum(np.sum([np.bincount(train, minlength=n) > 0 for train, _ in splits], axis=0), 1)
         points = [[fold[h] for fold in folds] for h in range(n_heads)]
         return [
-            (np.sum([a for a, _ in same], axis=0) / counts, estimator._feasible(np.mean([theta for _, theta in same], axis=0)))
+            (
+                np.sum([a for a, _ in same], axis=0) / counts,
+                estimator._feasible(np.mean([theta for _, theta in same], axis=0)),
+            )
             for same in points
         ]
 
 
 @dataclass
 class Fitting:
-    """Heads over all rows that are trained for a trial's model. numbers : of the heads, once they are at work."""
+    """Heads over all rows that are trained for a trial's model.
+
+    numbers : of the heads, once they are at work.
+    """
 
     room: Room
     heads: list
@@ -110,15 +124,22 @@ class Fitting:
 
 
 def go_on(heads: list, state: dict | None, estimator: Any, n_kernels: int) -> None:
-    """Let new heads of all folds begin with the points of a state; one of other kernels or rows is none for them.
+    """Let new heads of all folds begin with the points of a state; one of other kernels or rows is none for
+    them.
 
-    Where weights are not bounded (p > 2), those of another problem lead astray more often than they help, and heads begin anew.
-    estimator : with the setting of the trial, which may be another one than the state was found with: a scheduler may perturb it.
+    Where weights are not bounded (p > 2), those of another problem lead astray more often than they help, and
+    heads begin anew.
+    estimator : with the setting of the trial, which may be another one than the state was found with: a
+    scheduler may perturb it.
     """
     points = [] if state is None else state["heads"]
     if len(points) != len(heads):
         return
     for head, point in zip(heads, points, strict=True):
-        fits = point is not None and np.shape(point[0]) == (len(head.targets),) and np.shape(point[1]) == (n_kernels,)
+        fits = (
+            point is not None
+            and np.shape(point[0]) == (len(head.targets),)
+            and np.shape(point[1]) == (n_kernels,)
+        )
         if fits and head.norm.bounded:
             head.start = (np.asarray(point[0], float), estimator._feasible(np.asarray(point[1], float)))

@@ -1,8 +1,10 @@
-"""Trials of Ray Tune: thin classes around the service of a search, or around folds that are fitted one by one.
+"""Trials of Ray Tune: thin classes around the service of a search, or around folds that are fitted one by
+one.
 
 A checkpoint of a trial is a directory with two files:
 
-    model.raymkl     the model with the trial's setting, fitted to all rows (`raymkl.load` reads it); `model.joblib` for what is not ours
+    model.raymkl     the model with the trial's setting, fitted to all rows (`raymkl.load` reads it);
+                     `model.joblib` for what is not ours
     trial.arrow      where the trial was, as plain arrays and numbers, from which it goes on
 """
 
@@ -56,12 +58,17 @@ def read_state(directory: str) -> dict | None:
             raise ValueError("it is not the state of a trial")
         return state
     except DAMAGE as error:
-        warnings.warn(f"{path} cannot be read, the trial begins anew: {str(error)[:200]}", UserWarning, stacklevel=2)
+        warnings.warn(
+            f"{path} cannot be read, the trial begins anew: {str(error)[:200]}", UserWarning, stacklevel=2
+        )
         return None
 
 
 class Reservation:
-    """CPUs that a service works with, set aside in the cluster while it does. They hold no process: the service lives on without them."""
+    """CPUs that a service works with, set aside in the cluster while it does.
+
+    They hold no process: the service lives on without them.
+    """
 
     def __init__(self, cpus: float):
         self.cpus, self.group = cpus, None
@@ -103,7 +110,9 @@ class ServiceActor:
     ):
         # Models of trials that end early are short of their tolerance, as they should be; their gap says so.
         warnings.filterwarnings("ignore", category=ConvergenceWarning)
-        self.service = SearchService(estimator, *data, splits, scorer, sample_weight, threads, place, reservation, idle_s)
+        self.service = SearchService(
+            estimator, *data, splits, scorer, sample_weight, threads, place, reservation, idle_s
+        )
 
     def prepare(self) -> None:
         self.service.prepare()
@@ -148,7 +157,9 @@ def heads_trial(service: Any) -> type:
             self.name, self.setting, self.state = None, dict(config), None
 
         def begin(self) -> str:
-            """The name under which the service knows this trial; it begins with the first step, when it is known what it goes on from."""
+            """The name under which the service knows this trial; it begins with the first step, when it is
+            known what it goes on from.
+            """
             if self.name is None:
                 # One name per start: an actor that is reused and a new one may both have held the same trial.
                 self.name = f"{self.trial_id}-{uuid.uuid4().hex[:8]}"
@@ -191,7 +202,10 @@ def heads_trial(service: Any) -> type:
 
 
 def folds_trial(estimator: Any, folds: Any, n_folds: int, scorer: Any) -> type:
-    """Trials of estimators whose folds are no heads: a step fits and scores one fold. folds : reference to a `FoldByFold`."""
+    """Trials of estimators whose folds are no heads: a step fits and scores one fold.
+
+    folds : reference to a `FoldByFold`.
+    """
     import ray
     from ray import tune as ray_tune
 
@@ -211,7 +225,11 @@ def folds_trial(estimator: Any, folds: Any, n_folds: int, scorer: Any) -> type:
                 model = shared.fit(clone(self.model), fold)
                 self.scores.append(float(shared.score(scorer, model, fold)))
                 self.gap = float(np.max(getattr(model, "duality_gap_", np.nan)))
-            report = {"score": float(np.mean(self.scores)), "score_std": float(np.std(self.scores)), "gap": self.gap}
+            report = {
+                "score": float(np.mean(self.scores)),
+                "score_std": float(np.std(self.scores)),
+                "gap": self.gap,
+            }
             done = len(self.scores) == n_folds
             return {**report, "done": done, **({"should_checkpoint": True} if done else {})}
 
@@ -221,7 +239,10 @@ def folds_trial(estimator: Any, folds: Any, n_folds: int, scorer: Any) -> type:
 
         def load_checkpoint(self, checkpoint: Any) -> None:
             state = read_state(checkpoint) or {}
-            self.scores, self.gap = [float(score) for score in state.get("scores", ())], float(state.get("gap", "nan"))
+            self.scores, self.gap = (
+                [float(score) for score in state.get("scores", ())],
+                float(state.get("gap", "nan")),
+            )
 
         @classmethod
         def raymkl_close(cls) -> None:

@@ -35,23 +35,27 @@ def tune(
 ) -> Any:
     """Search with Ray Tune over one set of kernel blocks.
 
-    Rows are placed once. The folds (and classes) of every trial are heads of one service, so that a trial costs its optimisation
-    steps and no kernel block. Each trial reports `score` (mean over the folds so far), `score_std`, `gap` (the worst of its heads)
-    and `training_iteration` after every round; a scheduler such as ASHA may stop it, which frees its heads at once.
+    Rows are placed once. The folds (and classes) of every trial are heads of one service, so that a trial
+    costs its optimisation steps and no kernel block. Each trial reports `score` (mean over the folds so far),
+    `score_std`, `gap` (the worst of its heads) and `training_iteration` after every round; a scheduler such
+    as ASHA may stop it, which frees its heads at once.
 
-    A trial's checkpoint holds `model.raymkl`, the model with its setting fitted to all rows, which `raymkl.load` reads
-    (`model.joblib` where the estimator is not one of ours), and where the trial was, so that trials can be paused, resumed
-    and restored. A trial is checkpointed at its end, and as `run_config` says; one that ends early has the model after as
-    many rounds.
+    A trial's checkpoint holds `model.raymkl`, the model with its setting fitted to all rows, which
+    `raymkl.load` reads (`model.joblib` where the estimator is not one of ours), and where the trial was, so
+    that trials can be paused, resumed and restored. A trial is checkpointed at its end, and as `run_config`
+    says; one that ends early has the model after as many rounds.
 
     Parameters
     ----------
-    estimator : e.g. `MKLClassifier`; its `engine` and `ray_params` say where the shared blocks live ("ray": in shard actors,
+    estimator : e.g. `MKLClassifier`; its `engine` and `ray_params` say where the shared blocks live ("ray":
+    in shard actors,
         otherwise in the service's process).
     X, y : as for `fit`.
-    param_space : parameters of the estimator with Tune's distributions, e.g. `{"C": tune.loguniform(0.01, 100)}`.
+    param_space : parameters of the estimator with Tune's distributions, e.g.
+    `{"C": tune.loguniform(0.01, 100)}`.
     cv, scoring, groups, sample_weight : as for `MKLSearchCV`.
-    tune_config, run_config : of Ray Tune. Without a `tune_config` the score is maximised, and actors are used again for other trials.
+    tune_config, run_config : of Ray Tune. Without a `tune_config` the score is maximised, and actors are used
+    again for other trials.
 
     Returns
     -------
@@ -60,10 +64,11 @@ def tune(
 
     Examples
     --------
-    >>> from ray import tune                                                                    # doctest: +SKIP
-    >>> from raymkl import search                                                               # doctest: +SKIP
-    >>> space = {"C": tune.loguniform(0.01, 100), "p": tune.uniform(1, 2)}                      # doctest: +SKIP
-    >>> found = search.tune(model, X, y, space, tune_config=tune.TuneConfig(num_samples=20, metric="score", mode="max"))  # doctest: +SKIP
+    >>> from ray import tune  # doctest: +SKIP
+    >>> from raymkl import search  # doctest: +SKIP
+    >>> space = {"C": tune.loguniform(0.01, 100), "p": tune.uniform(1, 2)}  # doctest: +SKIP
+    >>> found = search.tune(model, X, y, space, tune_config=tune.TuneConfig(num_samples=20, metric="score",
+    ...     mode="max"))  # doctest: +SKIP
     """
     from ray import tune as ray_tune
 
@@ -75,7 +80,8 @@ def tune(
         )
     kind = trainable(estimator, X, y, cv, scoring=scoring, groups=groups, sample_weight=sample_weight)
     try:
-        # Starting a process takes longer than many a trial, so one serves several trials after each other, unless the user says something.
+        # Starting a process takes longer than many a trial, so one serves several trials after each other,
+        # unless the user says something.
         config = tune_config or ray_tune.TuneConfig(metric="score", mode="max", reuse_actors=True)
         run_config = run_config or ray_tune.RunConfig()
         kept = run_config.checkpoint_config or ray_tune.CheckpointConfig()
@@ -87,13 +93,21 @@ def tune(
 
 
 def trainable(
-    estimator: Any, X: Any, y: Any, cv: Any = 5, *, scoring: Any = None, groups: Any = None, sample_weight: Any = None
+    estimator: Any,
+    X: Any,
+    y: Any,
+    cv: Any = 5,
+    *,
+    scoring: Any = None,
+    groups: Any = None,
+    sample_weight: Any = None,
 ) -> type[Any]:
     """A Tune `Trainable` class for people who build their own `Tuner`; see `tune`.
 
-    All trials of the class share one service. It gives back its CPUs and memory when there has been no trial for 20 seconds, and ends
-    with the driver: nothing has to be closed (`raymkl_close()` of the class ends it at once). A trial's `config` holds parameters of the
-    estimator and nothing else. With the same arguments `tune.Tuner.restore(path, trainable=...)` goes on with a search that was cut off.
+    All trials of the class share one service. It gives back its CPUs and memory when there has been no trial
+    for 20 seconds, and ends with the driver: nothing has to be closed (`raymkl_close()` of the class ends it
+    at once). A trial's `config` holds parameters of the estimator and nothing else. With the same arguments
+    `tune.Tuner.restore(path, trainable=...)` goes on with a search that was cut off.
 
     Parameters
     ----------
@@ -113,15 +127,18 @@ def trainable(
 
     Examples
     --------
-    >>> from ray import tune                                                                    # doctest: +SKIP
-    >>> kind = search.trainable(model, X, y, cv=3)                                              # doctest: +SKIP
-    >>> found = tune.Tuner(kind, param_space={"C": tune.grid_search([0.1, 1.0, 10.0])}).fit()   # doctest: +SKIP
+    >>> from ray import tune  # doctest: +SKIP
+    >>> kind = search.trainable(model, X, y, cv=3)  # doctest: +SKIP
+    >>> found = tune.Tuner(kind, param_space={"C": tune.grid_search([0.1, 1.0,
+    ...     10.0])}).fit()  # doctest: +SKIP
     """
     if not (scoring is None or isinstance(scoring, str) or callable(scoring)):
         raise ValueError(f"scoring must be one name or callable, got {scoring!r}; a trial has one score")
     scorer = scorer_of(scoring, estimator)
     estimator = clone(estimator)
-    vars(estimator).pop("_skl_callbacks", None)  # callbacks are for a fit of the user's own, not for those of many trials elsewhere
+    vars(estimator).pop(
+        "_skl_callbacks", None
+    )  # callbacks are for a fit of the user's own, not for those of many trials elsewhere
     X, y = loaded(X, y, estimator)
     splits = splits_of(cv, X, y, groups, is_classifier(estimator))
     by_heads = learns_by_heads(estimator) and are_masks(splits)
@@ -154,7 +171,8 @@ def _start_service(estimator: Any, X: Any, y: Any, splits: list, scorer: Any, sa
     on_shards = place is not None or estimator.engine == "ray"
     if on_shards and threads + CPUS_PER_TRIAL > there:
         raise ValueError(
-            f"{shards} shards of {params.cpus_per_shard:g} CPU leave nothing of the {there:g} CPUs of the Ray cluster to "
+            f"{shards} shards of {params.cpus_per_shard:g} CPU leave nothing of the {there:g} CPUs of the "
+            "Ray cluster to "
             f"the trials, which take {CPUS_PER_TRIAL:g} each; ask for fewer shards in ray_params"
         )
     threads = max(1, min(threads, int(there - CPUS_PER_TRIAL)))
@@ -165,7 +183,17 @@ def _start_service(estimator: Any, X: Any, y: Any, splits: list, scorer: Any, sa
     service = (
         ray.remote(ServiceActor)
         .options(num_cpus=0, max_concurrency=1000, max_restarts=0)
-        .remote(clone(estimator), ray.put((X, y)), splits, scorer, sample_weight, threads, place, reservation, IDLE_S)
+        .remote(
+            clone(estimator),
+            ray.put((X, y)),
+            splits,
+            scorer,
+            sample_weight,
+            threads,
+            place,
+            reservation,
+            IDLE_S,
+        )
     )
     if on_shards:  # they take their place before the trials do
         try:

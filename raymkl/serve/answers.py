@@ -1,4 +1,7 @@
-"""What a served model answers: one call of the model for the rows of several requests. Nothing here needs Ray."""
+"""What a served model answers: one call of the model for the rows of several requests.
+
+Nothing here needs Ray.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,11 +21,14 @@ def _plain(array: Any) -> list:
     return array.tolist()
 
 
-def answers(model: Any, inputs: Inputs, requests: Sequence[tuple[dict[str, np.ndarray], bool]]) -> list[dict | BadRows]:
+def answers(
+    model: Any, inputs: Inputs, requests: Sequence[tuple[dict[str, np.ndarray], bool]]
+) -> list[dict | BadRows]:
     """One answer per request, of one call of the model for all of their rows.
 
-    requests : pairs of columns and whether contributions are asked for, as `parsed` gives them. Where rows are of the right shape but not
-    for these kernels (negative histograms, say), the request that holds them is answered by BadRows and the others are not touched.
+    requests : pairs of columns and whether contributions are asked for, as `parsed` gives them. Where rows
+    are of the right shape but not for these kernels (negative histograms, say), the request that holds them
+    is answered by BadRows and the others are not touched.
     """
     try:
         return _answered(model, inputs, requests)
@@ -47,13 +53,23 @@ def _fault(model: Any, inputs: Inputs, columns: dict[str, np.ndarray]) -> BadRow
     return None
 
 
-def _answered(model: Any, inputs: Inputs, requests: Sequence[tuple[dict[str, np.ndarray], bool]]) -> list[dict | BadRows]:
+def _answered(
+    model: Any, inputs: Inputs, requests: Sequence[tuple[dict[str, np.ndarray], bool]]
+) -> list[dict | BadRows]:
     lengths = [len(next(iter(columns.values()))) for columns, _ in requests]
     edges = np.cumsum([0, *lengths])
     for name, width in inputs.widths.items():
-        if width is None and name not in inputs.text and len({columns[name].shape[1] for columns, _ in requests}) > 1:
-            return [answer for request in requests for answer in answers(model, inputs, [request])]  # cannot stand in one array
-    X = inputs.container(model, {name: np.concatenate([columns[name] for columns, _ in requests]) for name in inputs.widths})
+        if (
+            width is None
+            and name not in inputs.text
+            and len({columns[name].shape[1] for columns, _ in requests}) > 1
+        ):
+            return [
+                answer for request in requests for answer in answers(model, inputs, [request])
+            ]  # cannot stand in one array
+    X = inputs.container(
+        model, {name: np.concatenate([columns[name] for columns, _ in requests]) for name in inputs.widths}
+    )
     found = {"prediction": _plain(model.predict(X))}
     if hasattr(inner(model), "decision_function"):
         found["decision"] = _plain(model.decision_function(X))

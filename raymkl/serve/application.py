@@ -13,7 +13,8 @@ from .answers import answers
 from .inputs import BadRows, Inputs, inner, parsed
 from .page import page
 
-# What `app` takes besides the model, with its defaults: requests that one call of the model answers, and how long the first waits.
+# What `app` takes besides the model, with its defaults: requests that one call of the model answers, and how
+# long the first waits.
 BATCHING = {"max_batch_size": 64, "batch_wait_timeout_s": 0.005}
 
 
@@ -44,7 +45,9 @@ def _checked(args: Any) -> tuple[str, int, float]:
         except (TypeError, ValueError):
             raise ValueError(f"{name} must be a number, got {args[name]!r}") from None
     if settings["max_batch_size"] < 1 or not 0 <= settings["batch_wait_timeout_s"] < math.inf:
-        raise ValueError(f"max_batch_size must be at least 1 and batch_wait_timeout_s at least 0, got {settings}")
+        raise ValueError(
+            f"max_batch_size must be at least 1 and batch_wait_timeout_s at least 0, got {settings}"
+        )
     path = os.fspath(args["model"])
     files, place = file_system(path)
     local = files.type_name == "local"
@@ -61,7 +64,8 @@ def _checked(args: Any) -> tuple[str, int, float]:
 
 
 def app(args: dict[str, Any]) -> Any:
-    """An application of Ray Serve that answers for the model of a file (see `raymkl.serve` for what it answers).
+    """An application of Ray Serve that answers for the model of a file (see `raymkl.serve` for what it
+    answers).
 
     A missing or damaged file is an error here, or, in a directory or storage that only other machines see,
     when a replica starts.
@@ -89,13 +93,24 @@ def app(args: dict[str, Any]) -> Any:
         from fastapi.responses import HTMLResponse
         from ray import serve
     except ImportError as error:
-        raise ImportError('serving needs ray[serve], which is not installed; run: pip install "raymkl[serve]"') from error
+        raise ImportError(
+            'serving needs ray[serve], which is not installed; run: pip install "raymkl[serve]"'
+        ) from error
 
     api = FastAPI(title="raymkl", description="Predictions of a multiple kernel learning model.")
-    rows = {"description": "records of named columns, arrays, or a dict of views", "anyOf": [{"type": "array"}, {"type": "object"}]}
-    schema = {"type": "object", "required": ["rows"], "properties": {"rows": rows, "contributions": {"type": "boolean", "default": False}}}
+    rows = {
+        "description": "records of named columns, arrays, or a dict of views",
+        "anyOf": [{"type": "array"}, {"type": "object"}],
+    }
+    schema = {
+        "type": "object",
+        "required": ["rows"],
+        "properties": {"rows": rows, "contributions": {"type": "boolean", "default": False}},
+    }
     described = {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
-    bad: dict[int | str, dict[str, Any]] = {422: {"description": "rows that the model cannot take; detail names column and row"}}
+    bad: dict[int | str, dict[str, Any]] = {
+        422: {"description": "rows that the model cannot take; detail names column and row"}
+    }
 
     @serve.ingress(api)
     class Served:
@@ -129,7 +144,10 @@ def app(args: dict[str, Any]) -> Any:
             return {"status": "ok", "model": type(inner(self.model)).__name__}
 
         def check_health(self) -> None:
-            """Serve asks every replica, and replaces one that raises. A replica without a model did not start."""
+            """Serve asks every replica, and replaces one that raises.
+
+            A replica without a model did not start.
+            """
             if not self.page:
                 raise RuntimeError("the replica has no model")
 

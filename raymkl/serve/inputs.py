@@ -1,4 +1,7 @@
-"""What a served model takes: a body of JSON becomes columns, or an error that names column and row. Nothing here needs Ray."""
+"""What a served model takes: a body of JSON becomes columns, or an error that names column and row.
+
+Nothing here needs Ray.
+"""
 
 import json
 import math
@@ -34,14 +37,22 @@ class Inputs:
 
     @classmethod
     def of(cls, model: Any) -> "Inputs":
-        """Of a fitted model, from its public attributes. ValueError for models of ready-made kernel matrices."""
+        """Of a fitted model, from its public attributes.
+
+        ValueError for models of ready-made kernel matrices.
+        """
         if isinstance(model, TableModel):
             known = model.preparation.widths
             names = model.preparation.feature_names
-            return cls("records", {name: known.get(name) for name in names}, frozenset(set(names) - set(known)))
+            return cls(
+                "records", {name: known.get(name) for name in names}, frozenset(set(names) - set(known))
+            )
         kernels = list(getattr(model, "kernels_", ()))
         if any(map(is_matrix, kernels)):
-            raise ValueError("a model of ready-made kernel matrices cannot be served: it takes kernel values with its training rows")
+            raise ValueError(
+                "a model of ready-made kernel matrices cannot be served: it takes kernel values with its "
+                "training rows"
+            )
         read = {key: view_of(key) for kernel in kernels for key in kernel.views}
         texts = [view_of(key) for kernel in kernels for key in kernel.string_views()]
         rows = model.expansion_.support_rows if hasattr(model, "expansion_") else {}
@@ -49,7 +60,11 @@ class Inputs:
             names = [str(name) for name in model.feature_names_in_]
             text = frozenset(names[0] if view is None else str(view) for view in texts)
             # A view of one column that is wider than one is a column of vectors.
-            return cls("records", {name: rows[name].shape[1] if name in rows and name not in text else 1 for name in names}, text)
+            return cls(
+                "records",
+                {name: rows[name].shape[1] if name in rows and name not in text else 1 for name in names},
+                text,
+            )
         widths: dict[str, int | None] = {}
         for key, view in read.items():
             if isinstance(view, str):
@@ -57,7 +72,9 @@ class Inputs:
             elif isinstance(view, tuple) and isinstance(view[0], str):
                 widths.setdefault(view[0], None)
             elif isinstance(view, list) and all(isinstance(part, str) for part in view):
-                return cls("records", dict.fromkeys((str(part) for one in read.values() for part in _listed(one)), 1))
+                return cls(
+                    "records", dict.fromkeys((str(part) for one in read.values() for part in _listed(one)), 1)
+                )
         if widths:
             return cls("views", widths, frozenset(view for view in texts if isinstance(view, str)))
         text = frozenset([ROW] if texts else [])
@@ -66,26 +83,37 @@ class Inputs:
     def columns(self, rows: Any) -> dict[str, np.ndarray]:
         """The "rows" of a body as columns: (n,) texts or numbers, or (n, width). Raises BadRows.
 
-        rows : list of n records {name: value}, of n arrays for models without names, or a dict of views with n entries each. Columns that
-        the model does not know are left out.
+        rows : list of n records {name: value}, of n arrays for models without names, or a dict of views with
+        n entries each. Columns that the model does not know are left out.
         """
         if isinstance(rows, dict) and self.kind != "arrays":
             lists = {name: _known(rows, name, "rows") for name in self.widths}
             wrong = [name for name, values in lists.items() if not isinstance(values, list)]
             if wrong:
-                raise BadRows(f"column {wrong[0]!r} must be a list with one entry per row, got {_shown(lists[wrong[0]])}")
+                raise BadRows(
+                    f"column {wrong[0]!r} must be a list with one entry per row, got "
+                    f"{_shown(lists[wrong[0]])}"
+                )
             lengths = {name: len(values) for name, values in lists.items()}
             if len(set(lengths.values())) > 1:
                 raise BadRows(f"columns have different numbers of rows: {lengths}")
         elif not isinstance(rows, list):
-            raise BadRows(f'"rows" must be a list with one {"array" if self.kind == "arrays" else "record"} per row, got {_shown(rows)}')
+            raise BadRows(
+                f'"rows" must be a list with one {"array" if self.kind == "arrays" else "record"} per row, '
+                f"got {_shown(rows)}"
+            )
         elif self.kind == "arrays":
             lists = {ROW: rows}
         else:
             for i, row in enumerate(rows):
                 if not isinstance(row, dict):
-                    raise BadRows(f"row {i} must be a record with the columns {', '.join(map(repr, self.widths))}, got {_shown(row)}")
-            lists = {name: [_known(row, name, f"row {i}") for i, row in enumerate(rows)] for name in self.widths}
+                    raise BadRows(
+                        f"row {i} must be a record with the columns {', '.join(map(repr, self.widths))}, got "
+                        f"{_shown(row)}"
+                    )
+            lists = {
+                name: [_known(row, name, f"row {i}") for i, row in enumerate(rows)] for name in self.widths
+            }
         if not next(iter(lists.values())):
             raise BadRows('"rows" is empty; at least one row is needed')
         return {name: self._column(name, values) for name, values in lists.items()}
@@ -103,7 +131,9 @@ class Inputs:
         out = []
         for i, value in enumerate(values):
             if not isinstance(value, list):
-                raise BadRows(f"{_place(i, name)} must be an array of {width or 'several'} numbers, got {_shown(value)}")
+                raise BadRows(
+                    f"{_place(i, name)} must be an array of {width or 'several'} numbers, got {_shown(value)}"
+                )
             if len(value) != width:
                 raise BadRows(f"{_place(i, name)} has length {len(value)}; the model takes {width} numbers")
             out.append([_number(part, i, name, k) for k, part in enumerate(value)])
@@ -121,7 +151,9 @@ class Inputs:
             return pa.table(columns)
         import pandas as pd
 
-        return pd.DataFrame({name: list(array) if array.ndim == 2 else array for name, array in columns.items()})
+        return pd.DataFrame(
+            {name: list(array) if array.ndim == 2 else array for name, array in columns.items()}
+        )
 
 
 def _listed(view: Any) -> list:
@@ -154,7 +186,10 @@ def _number(value: Any, row: int, name: str, entry: int | None = None) -> float:
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise BadRows(f"{_place(row, name, entry)} must be a finite number, got {'NaN' if math.isnan(number) else 'infinity'}")
+        raise BadRows(
+            f"{_place(row, name, entry)} must be a finite number, got "
+            f"{'NaN' if math.isnan(number) else 'infinity'}"
+        )
     return number
 
 

@@ -1,4 +1,6 @@
-"""SimpleMKL and HessianMKL: the optimum of p = 1 by CVXPY and by our own solver, gaps that are true, inputs, errors."""
+"""SimpleMKL and HessianMKL: the optimum of p = 1 by CVXPY and by our own solver, gaps that are true, inputs,
+errors.
+"""
 
 import pickle
 import warnings
@@ -18,7 +20,12 @@ from tests.reference import decision_from, dual_optimum, dual_point, dual_value,
 
 BOTH = pytest.mark.parametrize("Solver", [SimpleMKL, HessianMKL])
 BANKS = {
-    "mixed": [*kernels.rbf([0.02, 0.1, 0.5]), kernels.Polynomial(degree=2, coef0=1.0), kernels.Linear(), kernels.RBF(gamma=50.0)],
+    "mixed": [
+        *kernels.rbf([0.02, 0.1, 0.5]),
+        kernels.Polynomial(degree=2, coef0=1.0),
+        kernels.Linear(),
+        kernels.RBF(gamma=50.0),
+    ],
     "much alike": kernels.rbf(np.geomspace(0.01, 1.0, 25)),
     "copies": [kernels.RBF(gamma=0.1)] * 3,
     "one": [kernels.Linear()],
@@ -34,7 +41,7 @@ def primal_value(model, K, y, C):
     return 0.5 * sum(lengths) ** 2 + C * np.maximum(0, 1 - y * decision_from(model, K)).sum()
 
 
-# -- the optimum --------------------------------------------------------------------------------------------------------------
+# -- the optimum -----------------------------------------------------------------------------------
 
 
 @BOTH
@@ -47,7 +54,9 @@ def test_optimum_and_true_gaps(Solver, name, C):
     best, a = dual_optimum(K, y, C, 1), dual_point(model, len(y))
     primal, dual = primal_value(model, K, y, C), dual_value(a, y, K, 1)
     assert model.converged_ and model.duality_gap_ <= 1e-4
-    assert np.isclose(primal, model.primal_objective_, rtol=1e-9) and np.isclose(dual, model.dual_objective_, rtol=1e-9)
+    assert np.isclose(primal, model.primal_objective_, rtol=1e-9) and np.isclose(
+        dual, model.dual_objective_, rtol=1e-9
+    )
     assert np.isclose(model.duality_gap_, (primal - dual) / abs(primal), atol=1e-9)
     assert -1e-6 * best < primal - best < 1.1e-4 * best and -1e-6 * best < best - dual < 1.1e-4 * best
     assert (y * a).min() >= 0 and (y * a).max() <= C * (1 + 1e-12) and abs(a.sum()) < 1e-9 * C * len(y)
@@ -64,9 +73,13 @@ def test_the_model_is_ours(Solver):
     f = ours.decision_function(new)
     assert np.abs(model.decision_function(new) - f).max() < 0.03 * f.std()
     np.testing.assert_allclose(model.kernel_weights_, ours.kernel_weights_, atol=0.02)
-    np.testing.assert_allclose(model.decision_function(new), decision_from(model, gram(BANK, new, X)), atol=1e-9)
     np.testing.assert_allclose(
-        diagnostics.block_norms(model), diagnostics.block_norms(ours), atol=0.02 * diagnostics.block_norms(ours).max()
+        model.decision_function(new), decision_from(model, gram(BANK, new, X)), atol=1e-9
+    )
+    np.testing.assert_allclose(
+        diagnostics.block_norms(model),
+        diagnostics.block_norms(ours),
+        atol=0.02 * diagnostics.block_norms(ours).max(),
     )
 
 
@@ -84,7 +97,7 @@ def test_newton_takes_fewer_svms():
     assert 5 * newton.n_svm_ < simple.n_svm_
 
 
-# -- inputs -------------------------------------------------------------------------------------------------------------------
+# -- inputs ----------------------------------------------------------------------------------------
 
 
 @BOTH
@@ -95,18 +108,24 @@ def test_containers_and_labels(Solver, tmp_path):
     model = Solver(BANK).fit(X, y)
     named = Solver(BANK).fit(pd.DataFrame(X, columns=list("abcdef")), words)
     assert named.classes_.tolist() == ["no", "yes"] and list(named.feature_names_in_) == list("abcdef")
-    np.testing.assert_array_equal(named.predict(pd.DataFrame(X, columns=list("abcdef"))) == "yes", model.predict(X) == 1)
+    np.testing.assert_array_equal(
+        named.predict(pd.DataFrame(X, columns=list("abcdef"))) == "yes", model.predict(X) == 1
+    )
     assert model.score(X, y) > 0.8
     ready = Solver("precomputed").fit(K, y)
     np.testing.assert_allclose(ready.decision_function(K), model.decision_function(X), atol=1e-6)
-    np.testing.assert_allclose(ready.decision_function(K[:, ready.support_]), model.decision_function(X), atol=1e-6)
+    np.testing.assert_allclose(
+        ready.decision_function(K[:, ready.support_]), model.decision_function(X), atol=1e-6
+    )
     write_store(tmp_path / "k.store", K)
     stored = Solver("precomputed").fit(tmp_path / "k.store", y)
     assert np.isclose(stored.dual_objective_, model.dual_objective_, rtol=1e-4)
     views = {"left": X[:, :3], "right": X[:, 3:]}
     two = Solver([kernels.RBF(0.1, view="left"), kernels.Linear(view="right")]).fit(views, y)
     assert two.decision_function(views).shape == (len(X),)
-    assert Solver().fit(X, y).kernel_weights_.shape == (6,)  # the bank that our own classifier takes by itself
+    assert Solver().fit(X, y).kernel_weights_.shape == (
+        6,
+    )  # the bank that our own classifier takes by itself
 
 
 @BOTH
@@ -124,10 +143,12 @@ def test_clone_pickle_and_params(Solver):
 def test_common_checks(Solver):
     results = check_estimator(Solver(kernels.rbf([0.1, 1.0])), on_fail=None)
     assert len(results) > 30
-    assert [(result["check_name"], result["exception"]) for result in results if result["status"] == "failed"] == []
+    assert [
+        (result["check_name"], result["exception"]) for result in results if result["status"] == "failed"
+    ] == []
 
 
-# -- stopping short, and errors -------------------------------------------------------------------------------------------------
+# -- stopping short, and errors --------------------------------------------------------------------
 
 
 @BOTH
@@ -140,7 +161,9 @@ def test_stopping_short_is_a_warning_with_the_gap(Solver):
     assert np.isclose(primal_value(model, K, y, 10.0), model.primal_objective_)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        hopeless = Solver(BANK, C=100.0, tol=1e-13, max_iter=60).fit(X, y)  # LIBSVM has single-precision kernels
+        hopeless = Solver(BANK, C=100.0, tol=1e-13, max_iter=60).fit(
+            X, y
+        )  # LIBSVM has single-precision kernels
     assert not hopeless.converged_ and hopeless.duality_gap_ < 1e-3
 
 

@@ -22,7 +22,10 @@ BANK = [*kernels.rbf([0.02, 0.1, 0.5]), kernels.Polynomial(degree=2, coef0=1.0),
 
 
 def slow(K, y, K_new, margin, width, sweeps):
-    """One head by loops over rows and kernels. K : (n, n, M). y : -1 or 1. K_new : (t, n, M). E[e], E[f], P(y = 1)."""
+    """One head by loops over rows and kernels.
+
+    K : (n, n, M). y : -1 or 1. K_new : (t, n, M). E[e], E[f], P(y = 1).
+    """
     n, _, M = K.shape
     rows_precision = [1.0] * n
     f = [(1 + margin) * label for label in y]
@@ -70,11 +73,13 @@ def slow(K, y, K_new, margin, width, sweeps):
     return e, np.array(values), np.array(chances)
 
 
-# -- the model ----------------------------------------------------------------------------------------------------------------
+# -- the model -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("normalize", [None, "multiplicative", "spherical", "trace"])
-@pytest.mark.parametrize("margin, width, sweeps", [(1.0, 0.1, 30), (0.0, 0.1, 5), (3.0, 1.0, 30), (0.5, 0.02, 1), (1.0, 5.0, 10)])
+@pytest.mark.parametrize(
+    "margin, width, sweeps", [(1.0, 0.1, 30), (0.0, 0.1, 5), (3.0, 1.0, 30), (0.5, 0.02, 1), (1.0, 5.0, 10)]
+)
 def test_the_model_of_its_equations(margin, width, sweeps, normalize):
     X, y = noisy_problem(50)
     new, _ = noisy_problem(30, seed=1)
@@ -87,7 +92,9 @@ def test_the_model_of_its_equations(margin, width, sweeps, normalize):
     np.testing.assert_allclose(model.decision_function(new), f, atol=1e-6 * np.abs(f).max())
     np.testing.assert_allclose(model.predict_proba(new)[:, 1], P, atol=1e-6)
     np.testing.assert_array_equal(model.predict(new), np.where(f > 0, 1, -1))
-    assert model.n_iter_ == sweeps and model.covariance_.shape == (1, 6, 6) and model.dual_coef_.shape == (1, 50)
+    assert (
+        model.n_iter_ == sweeps and model.covariance_.shape == (1, 6, 6) and model.dual_coef_.shape == (1, 50)
+    )
 
 
 def test_three_classes_one_against_the_rest():
@@ -99,7 +106,10 @@ def test_three_classes_one_against_the_rest():
     model = BEMKL(bank, max_iter=15).fit(X[some], words[some])
     values, chances = model.decision_function(X[others]), model.predict_proba(X[others])
     assert values.shape == chances.shape == (50, 3) and model.kernel_weights_.shape == (3, 2)
-    alone = [slow(gram(bank, X[some]), np.where(y[some] == k, 1, -1), gram(bank, X[others], X[some]), 1.0, 0.1, 15) for k in range(3)]
+    alone = [
+        slow(gram(bank, X[some]), np.where(y[some] == k, 1, -1), gram(bank, X[others], X[some]), 1.0, 0.1, 15)
+        for k in range(3)
+    ]
     np.testing.assert_allclose(model.kernel_weights_, [e for e, _, _ in alone], atol=1e-6)
     np.testing.assert_allclose(values, np.stack([f for _, f, _ in alone], axis=1), atol=1e-6)
     P = np.stack([P for _, _, P in alone], axis=1)
@@ -120,7 +130,7 @@ def test_tail_sums():
         np.testing.assert_allclose(model.decision_function(X), f, atol=1e-6 * np.abs(f).max())
 
 
-# -- its parts ----------------------------------------------------------------------------------------------------------------
+# -- its parts -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rank, way", [(40, bemkl.solve_full), (15, bemkl.solve_factored)])
@@ -163,7 +173,9 @@ def test_kernels_that_are_zero_everywhere():
 
 def test_tails_of_the_normal():
     t = np.array([-1e8, -40.0, -3.0, 0.0, 3.0, 30.0])
-    np.testing.assert_allclose(bemkl.hazard(t), np.exp(norm.logpdf(t) - norm.logsf(t)), rtol=1e-9, atol=1e-300)
+    np.testing.assert_allclose(
+        bemkl.hazard(t), np.exp(norm.logpdf(t) - norm.logsf(t)), rtol=1e-9, atol=1e-300
+    )
     np.testing.assert_allclose(bemkl.hazard(np.array([1e5, 1e12])), [1e5, 1e12], rtol=1e-9)
 
 
@@ -175,12 +187,17 @@ def test_probabilities_far_from_the_margin(margin):
     np.testing.assert_allclose(odds, -odds[::-1])
 
 
-@pytest.mark.parametrize("width, margin, scale", [(1e-6, 1.0, 1.0), (1e3, 1.0, 1.0), (0.1, 1e3, 1.0), (0.1, 1.0, 1e4), (0.1, 1.0, 1e-6)])
+@pytest.mark.parametrize(
+    "width, margin, scale",
+    [(1e-6, 1.0, 1.0), (1e3, 1.0, 1.0), (0.1, 1e3, 1.0), (0.1, 1.0, 1e4), (0.1, 1.0, 1e-6)],
+)
 def test_extremes_stay_finite(width, margin, scale):
     X, y = noisy_problem()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model = BEMKL([*kernels.rbf([0.1, 50.0]), kernels.Linear()], width=width, margin=margin).fit(scale * X, y)
+        model = BEMKL([*kernels.rbf([0.1, 50.0]), kernels.Linear()], width=width, margin=margin).fit(
+            scale * X, y
+        )
         chances = model.predict_proba(1e3 * scale * X)
     assert np.isfinite(model.kernel_weights_).all() and np.isfinite(model.decision_function(X)).all()
     assert (chances >= 0).all() and np.allclose(chances.sum(axis=1), 1.0)
@@ -191,12 +208,14 @@ def test_no_class_fits_a_row():
     X = np.repeat(np.arange(4.0), 10)[:, None]
     y = np.repeat(np.arange(4), 10)
     chances = (
-        BEMKL([kernels.Linear(), kernels.RBF(0.5)], margin=30.0, max_iter=20).fit(X, y).predict_proba(np.array([[-1e4], [1e4], [9.0]]))
+        BEMKL([kernels.Linear(), kernels.RBF(0.5)], margin=30.0, max_iter=20)
+        .fit(X, y)
+        .predict_proba(np.array([[-1e4], [1e4], [9.0]]))
     )
     np.testing.assert_allclose(chances.sum(axis=1), 1.0)
 
 
-# -- inputs -------------------------------------------------------------------------------------------------------------------
+# -- inputs ----------------------------------------------------------------------------------------
 
 
 def test_containers_and_labels(tmp_path, monkeypatch):
@@ -216,10 +235,15 @@ def test_containers_and_labels(tmp_path, monkeypatch):
     stored = BEMKL("precomputed", max_iter=10).fit(tmp_path / "k.store", y)
     np.testing.assert_allclose(stored.decision_function(K), f, atol=1e-3)
     for kind in ("multiplicative", "trace"):
-        pair = [BEMKL(bank, normalize=kind, max_iter=10).fit(rows, y) for bank, rows in ((BANK, X), ("precomputed", K))]
+        pair = [
+            BEMKL(bank, normalize=kind, max_iter=10).fit(rows, y)
+            for bank, rows in ((BANK, X), ("precomputed", K))
+        ]
         np.testing.assert_allclose(pair[0].predict_proba(X), pair[1].predict_proba(K), atol=1e-7)
     views = {"left": X[:, :3], "right": X[:, 3:]}
-    two = BEMKL([kernels.RBF(0.1, view="left"), kernels.Linear(view="right")], normalize="spherical", max_iter=5).fit(views, y)
+    two = BEMKL(
+        [kernels.RBF(0.1, view="left"), kernels.Linear(view="right")], normalize="spherical", max_iter=5
+    ).fit(views, y)
     assert two.predict_proba(views).shape == (len(X), 2)
     frame.to_parquet(tmp_path / "rows.parquet")
     np.testing.assert_allclose(named.predict_proba(str(tmp_path / "rows.parquet")), P, atol=1e-8)
@@ -233,14 +257,24 @@ def test_clone_pickle_and_params():
     model = clone(BEMKL(BANK, normalize="trace", margin=0.5, width=0.2, max_iter=7)).fit(X, y)
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
-    assert model.get_params() == {"kernels": BANK, "normalize": "trace", "margin": 0.5, "width": 0.2, "max_iter": 7}
-    np.testing.assert_array_equal(clone(model).fit(X, y).kernel_weights_, model.kernel_weights_)  # nothing is random
+    assert model.get_params() == {
+        "kernels": BANK,
+        "normalize": "trace",
+        "margin": 0.5,
+        "width": 0.2,
+        "max_iter": 7,
+    }
+    np.testing.assert_array_equal(
+        clone(model).fit(X, y).kernel_weights_, model.kernel_weights_
+    )  # nothing is random
 
 
 def test_diagnostics_read_it():
     X, y = noisy_problem()
     model = BEMKL(BANK, normalize="spherical", max_iter=10).fit(X, y)
-    np.testing.assert_allclose(model.contributions(X).sum(axis=1) + model.intercept_, model.decision_function(X), atol=1e-9)
+    np.testing.assert_allclose(
+        model.contributions(X).sum(axis=1) + model.intercept_, model.decision_function(X), atol=1e-9
+    )
     assert diagnostics.block_norms(model).shape == (5,) and (diagnostics.block_norms(model) >= 0).all()
 
 
@@ -249,10 +283,12 @@ def test_diagnostics_read_it():
 def test_common_checks():
     results = check_estimator(BEMKL(kernels.rbf([0.1, 1.0]), max_iter=30), on_fail=None)
     assert len(results) > 30
-    assert [(result["check_name"], result["exception"]) for result in results if result["status"] == "failed"] == []
+    assert [
+        (result["check_name"], result["exception"]) for result in results if result["status"] == "failed"
+    ] == []
 
 
-# -- errors -------------------------------------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------
 
 
 def test_errors_come_before_any_work(monkeypatch, tmp_path):
@@ -265,7 +301,10 @@ def test_errors_come_before_any_work(monkeypatch, tmp_path):
     pd.DataFrame(X, columns=list("abcdef")).to_parquet(tmp_path / "rows.parquet")
     for words, call in (
         *(
-            ((f"{name} must be", accepted, repr(value)), lambda name=name, value=value: BEMKL(BANK, **{name: value}).fit(X, y))
+            (
+                (f"{name} must be", accepted, repr(value)),
+                lambda name=name, value=value: BEMKL(BANK, **{name: value}).fit(X, y),
+            )
             for name, accepted, values in (
                 ("margin", ">= 0", (-1.0, np.nan, np.inf, "wide", None, True)),
                 ("width", "> 0", (0.0, -0.1, np.nan, np.inf, "wide", None, [0.1])),
@@ -283,9 +322,15 @@ def test_errors_come_before_any_work(monkeypatch, tmp_path):
         (("kernels", "empty"), lambda: BEMKL([]).fit(X, y)),
         (("kernels", "'magic'"), lambda: BEMKL("magic").fit(X, y)),
         (("(n, n, M)",), lambda: BEMKL("precomputed").fit(X, y)),
-        (("spherical", "ready-made"), lambda: BEMKL("precomputed", normalize="spherical").fit(gram(BANK, X), y)),
+        (
+            ("spherical", "ready-made"),
+            lambda: BEMKL("precomputed", normalize="spherical").fit(gram(BANK, X), y),
+        ),
         (("memory", "path"), lambda: BEMKL(BANK).fit(str(tmp_path / "rows.parquet"), y)),
-        (("10,000 rows", "20,000 rows", "MKLClassifier"), lambda: BEMKL(BANK).fit(np.zeros((20_000, 2)), np.arange(20_000) % 2)),
+        (
+            ("10,000 rows", "20,000 rows", "MKLClassifier"),
+            lambda: BEMKL(BANK).fit(np.zeros((20_000, 2)), np.arange(20_000) % 2),
+        ),
     ):
         fails(words, call)
     with pytest.raises(NotFittedError):
@@ -302,4 +347,7 @@ def test_other_errors(tmp_path):
     fails(("features",), lambda: model.predict_proba(X[:, :3]))
     fails(("pickle", "MKLClassifier"), lambda: model.save(tmp_path / "m.raymkl"))
     for width in (1e-200, 1e200):
-        fails((f"width={width}", "float64"), lambda width=width: BEMKL([kernels.Linear()], width=width).fit(X, y))
+        fails(
+            (f"width={width}", "float64"),
+            lambda width=width: BEMKL([kernels.Linear()], width=width).fit(X, y),
+        )

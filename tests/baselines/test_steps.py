@@ -18,7 +18,9 @@ BANK = [*kernels.rbf([0.02, 0.1, 0.5]), kernels.Polynomial(degree=2, coef0=1.0),
 @pytest.fixture
 def svm():
     X, y = noisy_problem(n=120)
-    return WeightedSVM(np.ascontiguousarray(np.moveaxis(gram(BANK, X), 2, 0)), y.astype(float), C=1.0, tol=1e-8)
+    return WeightedSVM(
+        np.ascontiguousarray(np.moveaxis(gram(BANK, X), 2, 0)), y.astype(float), C=1.0, tol=1e-8
+    )
 
 
 @settings(max_examples=60, deadline=None)
@@ -32,7 +34,11 @@ def test_best_intercept_by_trying_all(rows):
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.floats(0, 1), st.floats(-5, 5)), min_size=2, max_size=12).filter(lambda rows: max(r[0] for r in rows) > 0.01))
+@given(
+    st.lists(st.tuples(st.floats(0, 1), st.floats(-5, 5)), min_size=2, max_size=12).filter(
+        lambda rows: max(r[0] for r in rows) > 0.01
+    )
+)
 def test_directions_go_down_and_stay_on_the_simplex(rows):
     weights, gradient = np.array(rows).T
     weights = cleaned(weights)
@@ -45,7 +51,9 @@ def test_directions_go_down_and_stay_on_the_simplex(rows):
 
 
 def test_value_gradient_and_hessian_are_those_of_the_svm(svm):
-    """Against differences of optimal values; the second derivatives hold as long as the free dual variables stay free."""
+    """Against differences of optimal values; the second derivatives hold as long as the free dual variables
+    stay free.
+    """
     weights = np.full(len(BANK), 0.2)
     point = svm.solve(weights)
     certificate = svm.certify(point)
@@ -57,7 +65,9 @@ def test_value_gradient_and_hessian_are_those_of_the_svm(svm):
         up, down = svm.solve(weights + step), svm.solve(weights - step)
         assert np.isclose((up.value - down.value) / 2e-4, gradient[m], rtol=1e-3)
         slopes = [-0.5 * svm.certify(end).terms for end in (up, down)]
-        np.testing.assert_allclose((slopes[0] - slopes[1]) / 2e-4, second[m], rtol=0.1, atol=0.02 * np.abs(second).max())
+        np.testing.assert_allclose(
+            (slopes[0] - slopes[1]) / 2e-4, second[m], rtol=0.1, atol=0.02 * np.abs(second).max()
+        )
     assert svm.n_solved == 1 + 2 * len(BANK)
 
 
@@ -90,7 +100,9 @@ def test_quadratic_programs_in_a_row(M):
         assert solver is None or program._solver is solver
         assert z.min() > -1e-5 and abs(z.sum() - 1) < 1e-5
         x = cp.Variable(M)
-        problem = cp.Problem(cp.Minimize(cp.sum_squares(part.T @ (x - d)) / 2 + g @ (x - d)), [x >= 0, cp.sum(x) == 1])
+        problem = cp.Problem(
+            cp.Minimize(cp.sum_squares(part.T @ (x - d)) / 2 + g @ (x - d)), [x >= 0, cp.sum(x) == 1]
+        )
         problem.solve(solver=cp.CLARABEL)
         z = cleaned(z)
         value = 0.5 * (z - d) @ H @ (z - d) + g @ (z - d)

@@ -9,7 +9,9 @@ from raymkl.cli import main
 
 X, Y = load_breast_cancer(return_X_y=True)
 X = X[:, :12]
-FRAME = pd.DataFrame(X, columns=[f"x{i}" for i in range(X.shape[1])]).assign(label=np.where(Y == 1, "benign", "malignant"))
+FRAME = pd.DataFrame(X, columns=[f"x{i}" for i in range(X.shape[1])]).assign(
+    label=np.where(Y == 1, "benign", "malignant")
+)
 TRAIN = ["--target", "label", "--standardize", "--engine", "local"]
 
 

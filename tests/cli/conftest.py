@@ -18,5 +18,15 @@ def box(tmp_path_factory):
     Z = (X - X.mean(axis=0)) / X.std(axis=0)
     np.savez(box / "views.npz", view_size=Z[:200, :6], view_shape=Z[:200, 6:], y=Y[:200])
     dump_svmlight_file(Z[:200], Y[:200], str(box / "d.libsvm"), zero_based=False)
-    run_well("train", box / "train.csv", *TRAIN, "--kernels", "rbf:0.01,0.1;poly:2;linear", "--p", "1.33", "--out", box / "m.raymkl")
+    run_well(
+        "train",
+        box / "train.csv",
+        *TRAIN,
+        "--kernels",
+        "rbf:0.01,0.1;poly:2;linear",
+        "--p",
+        "1.33",
+        "--out",
+        box / "m.raymkl",
+    )
     return box

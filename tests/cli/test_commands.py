@@ -15,7 +15,7 @@ from tests.cli.builders import FRAME, TRAIN, X, run
 COMMANDS = ("demo", "train", "predict", "search", "info", "report")
 
 
-# -- help -------------------------------------------------------------------------------------------------------------
+# -- help ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -31,19 +31,27 @@ def test_the_group_lists_its_commands():
 
 
 def test_help_is_quick_and_loads_nothing_heavy():
-    code = "import sys, raymkl.cli; print([m for m in ('ray', 'numba', 'sklearn', 'pandas', 'matplotlib', 'cvxpy') if m in sys.modules])"
+    code = (
+        "import sys, raymkl.cli; print([m for m in ('ray', 'numba', 'sklearn', 'pandas', 'matplotlib', "
+        "'cvxpy') if m in sys.modules])"
+    )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert result.stdout.strip() == "[]", result.stdout + result.stderr
 
 
-# -- from a file to predictions ---------------------------------------------------------------------------------------
+# -- from a file to predictions --------------------------------------------------------------------
 
 
 def test_train_writes_a_model_that_repeats_the_scaling(box):
     model = raymkl.load(box / "m.raymkl")
     assert isinstance(model, TableModel) and model.preparation.target == "label"
     Z = (X - X[:200].mean(axis=0)) / X[:200].std(axis=0)
-    np.testing.assert_allclose(model.decision_function(FRAME[200:300]), model.model.decision_function(Z[200:300]), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        model.decision_function(FRAME[200:300]),
+        model.model.decision_function(Z[200:300]),
+        rtol=1e-9,
+        atol=1e-9,
+    )
     assert model.score(FRAME[200:300], FRAME["label"][200:300]) > 0.9
 
 
@@ -54,7 +62,9 @@ def test_predict(box, name):
     written = pd.read_csv(box / name) if name.endswith("csv") else pd.read_parquet(box / name)
     model = raymkl.load(box / "m.raymkl")
     assert list(written.columns) == ["prediction", "decision"]
-    np.testing.assert_array_equal(written["decision"].to_numpy(), model.decision_function(FRAME[200:300]))  # to the bit, also as text
+    np.testing.assert_array_equal(
+        written["decision"].to_numpy(), model.decision_function(FRAME[200:300])
+    )  # to the bit, also as text
     assert written["prediction"].tolist() == model.predict(FRAME[200:300]).tolist()
     accuracy = np.mean(written["prediction"].to_numpy() == FRAME["label"][200:300].to_numpy())
     assert f"accuracy {accuracy:.4f}" in result.output
@@ -77,7 +87,11 @@ def test_info(box):
     model = raymkl.load(box / "m.raymkl")
     assert told["kernel_weights"] == model.kernel_weights_.tolist()
     assert told["duality_gap"] == model.duality_gap_ <= 1e-3
-    assert told["classes"] == ["benign", "malignant"] and told["target"] == "label" and told["standardized"] is True
+    assert (
+        told["classes"] == ["benign", "malignant"]
+        and told["target"] == "label"
+        and told["standardized"] is True
+    )
     assert told["kernels"] == [repr(kernel) for kernel in model.kernels_]
     assert (told["C"], told["p"], told["n_support"], told["n_rows"]) == (1.0, 1.33, len(model.support_), 200)
     assert told["features"] == [f"x{i}" for i in range(12)] and told["bytes"] < 100_000
@@ -105,10 +119,14 @@ def test_train_says_what_it_did_in_text_and_in_json(box):
     assert "200 rows, 12 features, 6 kernels; classes benign" in text and "raymkl predict" in text
 
 
-@pytest.mark.parametrize("normalize, expected", [("none", None), ("spherical", "spherical"), (None, "multiplicative")])
+@pytest.mark.parametrize(
+    "normalize, expected", [("none", None), ("spherical", "spherical"), (None, "multiplicative")]
+)
 def test_normalize(box, normalize, expected):
     more = [] if normalize is None else ["--normalize", normalize]
-    told = json.loads(run("train", box / "train.csv", *TRAIN, *more, "--out", box / "n.raymkl", "--json").stdout)
+    told = json.loads(
+        run("train", box / "train.csv", *TRAIN, *more, "--out", box / "n.raymkl", "--json").stdout
+    )
     assert told["normalize"] == expected
 
 
@@ -125,11 +143,17 @@ def test_search_is_that_of_scikit_learn(box):
     model = raymkl.load(box / "best.raymkl")
     train = model.preparation.transform(FRAME[:200])
     for row in told["results"]:
-        reference = raymkl.MKLClassifier(model.kernels_, C=row["C"], p=row["p"], normalize="multiplicative", tol=1e-5, engine="local")
+        reference = raymkl.MKLClassifier(
+            model.kernels_, C=row["C"], p=row["p"], normalize="multiplicative", tol=1e-5, engine="local"
+        )
         scores = cross_val_score(reference, train, FRAME["label"][:200].to_numpy().astype(str), cv=3)
-        assert row["mean"] == pytest.approx(scores.mean(), abs=1 / 200 + 1e-9)  # one row may lie on the boundary
+        assert row["mean"] == pytest.approx(
+            scores.mean(), abs=1 / 200 + 1e-9
+        )  # one row may lie on the boundary
     assert told["best_params"] == {"C": model.model.C, "p": model.model.p}
-    text = run("search", box / "train.csv", *TRAIN, "--C", "1", "--p", "2", "--cv", "2", "--out", box / "best.raymkl").output
+    text = run(
+        "search", box / "train.csv", *TRAIN, "--C", "1", "--p", "2", "--cv", "2", "--out", box / "best.raymkl"
+    ).output
     assert "<- best" in text and "1 settings x 2 folds" in text
 
 
@@ -142,26 +166,50 @@ def test_report(box):
 
 
 def test_a_yaml_file(box):
-    (box / "bank.yaml").write_text("views: {size: [x0, x2, x3], rest: ['x1', 'x[4-9]']}\nkernels: [rbf: auto]\nstandardize: true\n")
+    (box / "bank.yaml").write_text(
+        "views: {size: [x0, x2, x3], rest: ['x1', 'x[4-9]']}\nkernels: [rbf: auto]\nstandardize: true\n"
+    )
     told = json.loads(
-        run("train", box / "train.csv", "--target", "label", "--kernels", box / "bank.yaml", "--out", box / "y.raymkl", "--json").stdout
+        run(
+            "train",
+            box / "train.csv",
+            "--target",
+            "label",
+            "--kernels",
+            box / "bank.yaml",
+            "--out",
+            box / "y.raymkl",
+            "--json",
+        ).stdout
     )
     assert told["standardized"] is True and len(told["kernels"]) == 10
     assert told["views"] == {"size": ["x0", "x2", "x3"], "rest": ["x1", *(f"x{i}" for i in range(4, 10))]}
 
 
 def test_three_classes_have_a_decision_value_each(box):
-    FRAME[:150].assign(label=np.array(["a", "b", "c"])[np.arange(150) % 3]).to_csv(box / "three.csv", index=False)
-    assert run("train", box / "three.csv", *TRAIN, "--kernels", "rbf:0.1", "--out", box / "three.raymkl").exit_code == 0
+    FRAME[:150].assign(label=np.array(["a", "b", "c"])[np.arange(150) % 3]).to_csv(
+        box / "three.csv", index=False
+    )
+    assert (
+        run(
+            "train", box / "three.csv", *TRAIN, "--kernels", "rbf:0.1", "--out", box / "three.raymkl"
+        ).exit_code
+        == 0
+    )
     run("predict", box / "three.raymkl", box / "three.csv", "--out", box / "three_p.csv")
-    assert list(pd.read_csv(box / "three_p.csv").columns) == ["prediction", "decision_a", "decision_b", "decision_c"]
+    assert list(pd.read_csv(box / "three_p.csv").columns) == [
+        "prediction",
+        "decision_a",
+        "decision_b",
+        "decision_c",
+    ]
     assert len(json.loads(run("info", box / "three.raymkl", "--json").output)["duality_gap"]) == 3
 
 
 @pytest.mark.filterwarnings("ignore:the columns of")
 def test_a_model_trained_in_python(box):
-    raymkl.MKLClassifier(raymkl.kernels.rbf([1e-6]), engine="local").fit(FRAME[:50].drop(columns="label"), FRAME["label"][:50]).save(
-        box / "py"
-    )
+    raymkl.MKLClassifier(raymkl.kernels.rbf([1e-6]), engine="local").fit(
+        FRAME[:50].drop(columns="label"), FRAME["label"][:50]
+    ).save(box / "py")
     result = run("predict", box / "py", box / "test.parquet", "--out", box / "py.csv")
     assert result.exit_code == 0, result.output

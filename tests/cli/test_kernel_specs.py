@@ -7,13 +7,30 @@ from hypothesis import strategies as st
 
 from raymkl.cli.kernel_specs import BankSpec, read_bank
 from raymkl.data.tables import Columns, DataError
-from raymkl.kernels import RBF, Chi2, HistogramIntersection, Laplacian, Linear, Polynomial, Spectrum, WeightedDegree
+from raymkl.kernels import (
+    RBF,
+    Chi2,
+    HistogramIntersection,
+    Laplacian,
+    Linear,
+    Polynomial,
+    Spectrum,
+    WeightedDegree,
+)
 from raymkl.models.table_model import Preparation
 
 RNG = np.random.default_rng(0)
-PLAIN = Columns("t.csv", {**{name: RNG.random(20) for name in ("x0", "x1", "size")}, "label": np.array(["a", "b"] * 10, object)})
+PLAIN = Columns(
+    "t.csv",
+    {**{name: RNG.random(20) for name in ("x0", "x1", "size")}, "label": np.array(["a", "b"] * 10, object)},
+)
 WITH_TEXT = Columns("t.csv", {**PLAIN.arrays, "seq": np.array(["ACGT"] * 20, object)})
-VIEWS = Columns("t.npz", {"left": RNG.random((20, 2)), "right": RNG.random((20, 3)), "y": np.arange(20) % 2}, "y", ["left", "right"])
+VIEWS = Columns(
+    "t.npz",
+    {"left": RNG.random((20, 2)), "right": RNG.random((20, 3)), "y": np.arange(20) % 2},
+    "y",
+    ["left", "right"],
+)
 
 
 def kernels_of(text, columns=PLAIN, target="label"):
@@ -57,13 +74,17 @@ def test_auto_is_a_bank_around_the_median_distance(name, kind, form):
     assert len(kernels) == 5 and all(isinstance(kernel, kind) for kernel in kernels)
     X = np.column_stack([PLAIN.arrays[column] for column in ("x0", "x1", "size")])
     values = kernels[2](X)[~np.eye(20, dtype=bool)]
-    assert np.median(values) == pytest.approx(np.exp(-1), rel=1e-3)  # the middle one is 1/e at the median distance
+    assert np.median(values) == pytest.approx(
+        np.exp(-1), rel=1e-3
+    )  # the middle one is 1/e at the median distance
 
 
 def test_auto_looks_at_its_view():
     wide = Columns("t", {"a": RNG.random(30), "b": 100 * RNG.random(30), "label": np.arange(30) % 2})
     kernels, _ = kernels_of("rbf:auto@a;rbf:auto@b", wide)
-    assert 1e3 < kernels[0].gamma / kernels[5].gamma < 1e5  # a hundred times the distance, a ten thousandth of gamma
+    assert (
+        1e3 < kernels[0].gamma / kernels[5].gamma < 1e5
+    )  # a hundred times the distance, a ten thousandth of gamma
 
 
 def test_kernels_without_a_view_look_at_every_view_of_a_file_that_has_some():
@@ -74,9 +95,16 @@ def test_kernels_without_a_view_look_at_every_view_of_a_file_that_has_some():
 
 def test_string_kernels():
     kernels, views = kernels_of("spectrum:3,4@seq;wd:5@seq;linear", WITH_TEXT)
-    assert kernels == [Spectrum(3, view="seq"), Spectrum(4, view="seq"), WeightedDegree(5, view="seq"), Linear(view="all")]
+    assert kernels == [
+        Spectrum(3, view="seq"),
+        Spectrum(4, view="seq"),
+        WeightedDegree(5, view="seq"),
+        Linear(view="all"),
+    ]
     assert views == {"seq": ["seq"], "all": ["x0", "x1", "size"]}
-    assert kernels_of("wd:5", WITH_TEXT)[0] == [WeightedDegree(5, view="seq")]  # there is only one column of text
+    assert kernels_of("wd:5", WITH_TEXT)[0] == [
+        WeightedDegree(5, view="seq")
+    ]  # there is only one column of text
 
 
 def test_yaml(tmp_path):
@@ -115,7 +143,11 @@ standardize: true
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("magic:3", "unknown kernel 'magic' in 'magic:3'; known: rbf, laplacian, chi2, poly, linear, intersection, spectrum, wd"),
+        (
+            "magic:3",
+            "unknown kernel 'magic' in 'magic:3'; known: rbf, laplacian, chi2, poly, linear, intersection, "
+            "spectrum, wd",
+        ),
         ("", "names no kernel"),
         (" ; ", "names no kernel"),
         ("rbf:abc", "'rbf:abc': 'abc' is not a number; values are numbers or auto"),
@@ -140,7 +172,11 @@ def test_mistakes_in_the_short_form(text, message, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "text, columns, message",
     [
-        ("linear@nope", PLAIN, "t.csv has no view or column 'nope' (kernel linear@nope); columns: x0, x1, size"),
+        (
+            "linear@nope",
+            PLAIN,
+            "t.csv has no view or column 'nope' (kernel linear@nope); columns: x0, x1, size",
+        ),
         ("linear@nope", VIEWS, "views: left, right"),
         ("linear", WITH_TEXT, "column 'seq' holds no numbers"),
         ("linear@seq", WITH_TEXT, "column 'seq' holds no numbers (kernel linear@seq)"),

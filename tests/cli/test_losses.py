@@ -11,7 +11,11 @@ from raymkl import load
 from tests.cli.builders import TRAIN, run, run_well
 
 X, Y = load_wine(return_X_y=True)
-FRAME = pd.DataFrame(X).set_axis([f"x{i}" for i in range(X.shape[1])], axis=1).assign(label=np.array(["red", "rose", "white"])[Y])
+FRAME = (
+    pd.DataFrame(X)
+    .set_axis([f"x{i}" for i in range(X.shape[1])], axis=1)
+    .assign(label=np.array(["red", "rose", "white"])[Y])
+)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -25,7 +29,10 @@ def test_probabilities_are_written(tmp_path, classes):
     written = pd.read_csv(tmp_path / "p.csv")
     names = [f"probability_{label}" for label in sorted(frame["label"].unique())]
     np.testing.assert_allclose(written[names].sum(axis=1), 1.0)
-    assert (written[names].to_numpy().argmax(axis=1) == np.searchsorted(sorted(frame["label"].unique()), written["prediction"])).all()
+    assert (
+        written[names].to_numpy().argmax(axis=1)
+        == np.searchsorted(sorted(frame["label"].unique()), written["prediction"])
+    ).all()
     np.testing.assert_allclose(written[names], load(tmp_path / "m.raymkl").predict_proba(frame), atol=1e-12)
 
 

@@ -15,9 +15,15 @@ from tests.cli.builders import TRAIN, run
     [
         ("train nowhere.csv --target label --kernels linear --out x", ["nowhere.csv does not exist"]),
         ("train train.csv --target nope --kernels linear --out x", ["train.csv", "no column 'nope'"]),
-        ("train train.csv --target label --kernels magic:3 --out x", ["unknown kernel 'magic'", "known: rbf"]),
+        (
+            "train train.csv --target label --kernels magic:3 --out x",
+            ["unknown kernel 'magic'", "known: rbf"],
+        ),
         ("train bad.csv --target label --kernels linear --out x", ["bad.csv", "'x3'", "NaN", "row 5"]),
-        ("train text.csv --target label --kernels linear --out x", ["text.csv", "'note', 'place'", "no numbers"]),
+        (
+            "train text.csv --target label --kernels linear --out x",
+            ["text.csv", "'note', 'place'", "no numbers"],
+        ),
         ("train train.csv --kernels linear --out x", ["--target"]),
         ("train train.csv --target x1 --kernels linear --out x", ["label", "no numbers"]),
         ("train train.csv --target label --kernels bank.yml --out x", ["bank.yml does not exist"]),
@@ -61,13 +67,29 @@ def test_a_failure_is_exit_code_1_and_verbose_shows_where(box, monkeypatch):
 
 
 def test_warnings_are_single_lines(box):
-    result = run("train", box / "train.csv", "--target", "label", "--kernels", "rbf:1e-6", "--engine", "local", "--out", box / "w.raymkl")
+    result = run(
+        "train",
+        box / "train.csv",
+        "--target",
+        "label",
+        "--kernels",
+        "rbf:1e-6",
+        "--engine",
+        "local",
+        "--out",
+        box / "w.raymkl",
+    )
     lines = [line for line in result.stderr.splitlines() if line]
-    assert len(lines) == 1 and lines[0].startswith("Warning: columns differ by orders of magnitude (x3 is ") and "--standardize" in lines[0]
+    assert (
+        len(lines) == 1
+        and lines[0].startswith("Warning: columns differ by orders of magnitude (x3 is ")
+        and "--standardize" in lines[0]
+    )
 
 
 @pytest.mark.parametrize(
-    "asked, written, words", [(False, False, "--checkpoint DIR"), (True, True, "The checkpoint is in"), (True, False, "No")]
+    "asked, written, words",
+    [(False, False, "--checkpoint DIR"), (True, True, "The checkpoint is in"), (True, False, "No")],
 )
 def test_an_interrupt_says_where_the_checkpoint_is(box, tmp_path, monkeypatch, asked, written, words):
     def interrupted(*args, **kwargs):
@@ -77,19 +99,26 @@ def test_an_interrupt_says_where_the_checkpoint_is(box, tmp_path, monkeypatch, a
 
     monkeypatch.setattr(raymkl.MKLClassifier, "fit", interrupted)
     monkeypatch.setattr(raymkl.cli.commands._Job, "estimator", lambda self, **params: raymkl.MKLClassifier())
-    result = run("train", box / "train.csv", *TRAIN, "--out", box / "x", *(["--checkpoint", tmp_path] if asked else []))
+    result = run(
+        "train", box / "train.csv", *TRAIN, "--out", box / "x", *(["--checkpoint", tmp_path] if asked else [])
+    )
     assert result.exit_code == 130 and words in result.stderr and (str(tmp_path) in result.stderr) is asked
 
 
 def test_ctrl_c_of_a_real_process(box):
-    """The signal arrives during the fit; with Ray loaded, too, whose exit handlers must not change the exit code."""
+    """The signal arrives during the fit; with Ray loaded, too, whose exit handlers must not change the exit
+    code.
+    """
     code = (
         "import os, signal, sys, types, raymkl, raymkl.cli\n"
         "raymkl.MKLClassifier.fit = lambda *args: os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.modules['ray'] = types.ModuleType('ray')\n"
-        f"sys.argv = ['raymkl', 'train', {str(box / 'train.csv')!r}, '--target', 'label', '--standardize', '--out', {str(box / 'x')!r}]\n"
+        f"sys.argv = ['raymkl', 'train', {str(box / 'train.csv')!r}, '--target', 'label', '--standardize', "
+        f"'--out', {str(box / 'x')!r}]\n"
         "raymkl.cli.main()"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
-    assert result.returncode == 130 and "Interrupted" in result.stderr and "Traceback" not in result.stderr, result.stderr
+    assert result.returncode == 130 and "Interrupted" in result.stderr and "Traceback" not in result.stderr, (
+        result.stderr
+    )
     assert "200 rows" in result.stdout  # what was said before is not lost

@@ -1,4 +1,6 @@
-"""The command line and Ray: which session it starts and ends, and the demonstration, which trains through it."""
+"""The command line and Ray: which session it starts and ends, and the demonstration, which trains through
+it.
+"""
 
 import sys
 import types
@@ -59,7 +61,10 @@ def test_a_cluster_that_cannot_be_reached_is_a_failure(fake_ray, box):
     fake_ray.init = refuse
     result = run("train", box / "train.csv", *TRAIN, "--address", "nowhere:1", "--out", box / "x")
     assert result.exit_code == 1
-    assert result.stderr.strip().splitlines()[-1] == "Error: cannot use the Ray cluster at nowhere:1: Could not connect to the cluster"
+    assert (
+        result.stderr.strip().splitlines()[-1]
+        == "Error: cannot use the Ray cluster at nowhere:1: Could not connect to the cluster"
+    )
 
 
 def test_demo_through_ray(ray_cluster, tmp_path):
@@ -71,9 +76,17 @@ def test_demo_through_ray(ray_cluster, tmp_path):
     for words in ("accuracy", "duality gap", "uniform sum", "best single kernel", "weights", "next:"):
         assert words in result.output
     lines = {line.split("  ")[0]: line for line in result.output.splitlines()}
-    accuracy = {name: float(lines[name].split()[len(name.split())]) for name in ("learned weights", "uniform sum", "best single kernel")}
-    assert accuracy["learned weights"] >= max(accuracy.values()) - 0.005 and accuracy["learned weights"] > 0.97
+    accuracy = {
+        name: float(lines[name].split()[len(name.split())])
+        for name in ("learned weights", "uniform sum", "best single kernel")
+    }
+    assert (
+        accuracy["learned weights"] >= max(accuracy.values()) - 0.005 and accuracy["learned weights"] > 0.97
+    )
     weights = model.kernel_weights_.mean(axis=0)
-    by_view = {view: max(w for w, k in zip(weights, model.kernels_, strict=True) if k.view == view) for view in ("pixels", "noise")}
+    by_view = {
+        view: max(w for w, k in zip(weights, model.kernels_, strict=True) if k.view == view)
+        for view in ("pixels", "noise")
+    }
     assert by_view["noise"] < by_view["pixels"]
     assert ray_cluster.is_initialized()  # it was not the demo that started Ray

@@ -8,7 +8,11 @@ RNG = np.random.default_rng(0)
 FACTORS = RNG.normal(size=(DEPTH, N, 5))
 STACK = np.einsum("mid,mjd->ijm", FACTORS, FACTORS)  # (N, N, DEPTH), positive semi-definite
 STACK32 = STACK.astype(np.float32)
-VIEWS = {"a": RNG.normal(size=(N, 4)), "h": RNG.random((N, 6)), "s": sp.random(N, 8, density=0.4, random_state=0, format="csr")}
+VIEWS = {
+    "a": RNG.normal(size=(N, 4)),
+    "h": RNG.random((N, 6)),
+    "s": sp.random(N, 8, density=0.4, random_state=0, format="csr"),
+}
 BLOCK_SIZES = [1, 2, 7, N - 1, N, N + 10, None]
 
 

@@ -42,7 +42,13 @@ def test_codes_fold_case_and_leave_others_out():
 
 
 def test_bits_tell_letters_apart():
-    assert [bits_per_letter(letters) for letters in ("A", "AB", "ABC", "ACGT", ALPHABETS["protein"])] == [1, 1, 2, 2, 5]
+    assert [bits_per_letter(letters) for letters in ("A", "AB", "ABC", "ACGT", ALPHABETS["protein"])] == [
+        1,
+        1,
+        2,
+        2,
+        5,
+    ]
 
 
 def unpacked(rows):
@@ -73,7 +79,9 @@ CONTAINERS = {
 
 @pytest.mark.parametrize("container", CONTAINERS)
 @pytest.mark.parametrize(
-    "strings", [["ACGT", "acgN", "TTTT"], ["A", "CGTACG", "TT"], ["A"] * 20 + ["C" * 500]], ids=["equal", "ragged", "long"]
+    "strings",
+    [["ACGT", "acgN", "TTTT"], ["A", "CGTACG", "TT"], ["A"] * 20 + ["C" * 500]],
+    ids=["equal", "ragged", "long"],
 )
 def test_every_container_gives_the_same_rows(container, strings):
     rows = select_strings(CONTAINERS[container](strings), None, None)
@@ -82,7 +90,13 @@ def test_every_container_gives_the_same_rows(container, strings):
     assert rows.dtype == np.uint8
 
 
-@given(st.lists(st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), min_size=1, max_size=9), min_size=1, max_size=9))
+@given(
+    st.lists(
+        st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), min_size=1, max_size=9),
+        min_size=1,
+        max_size=9,
+    )
+)
 def test_one_byte_stands_for_one_character(strings):
     """Also characters of several bytes keep their place, so that what follows them still matches."""
     rows = pack(strings, "X", None)
@@ -105,9 +119,17 @@ def test_very_different_lengths_are_not_padded():
 
 
 def test_containers_of_strings_are_told_from_numbers():
-    assert looks_like_strings(["A"]) and looks_like_strings(np.array(["A"])) and looks_like_strings(pd.Series(["A"]))
+    assert (
+        looks_like_strings(["A"])
+        and looks_like_strings(np.array(["A"]))
+        and looks_like_strings(pd.Series(["A"]))
+    )
     assert looks_like_strings(pa.array(["A"])) and looks_like_strings(pa.chunked_array([["A"]]))
-    assert not looks_like_strings([[1.0]]) and not looks_like_strings(np.ones((2, 2))) and not looks_like_strings(pd.Series([1.0]))
+    assert (
+        not looks_like_strings([[1.0]])
+        and not looks_like_strings(np.ones((2, 2)))
+        and not looks_like_strings(pd.Series([1.0]))
+    )
     assert not looks_like_strings([])
 
 
@@ -135,12 +157,20 @@ def test_views_are_columns_keys_and_pairs():
     frame = pd.DataFrame({"left": ["AC", "GT"], "right": ["AA", "AA"], "number": [1.0, 2.0]})
     left, right = kernels.Spectrum(k=1, view="left"), kernels.Spectrum(k=1, view="right")
     table = pa.Table.from_pandas(frame)
-    for X in (frame, table, frame.to_dict("list"), {"left": pa.array(["AC", "GT"]), "right": np.array(["AA", "AA"])}):
+    for X in (
+        frame,
+        table,
+        frame.to_dict("list"),
+        {"left": pa.array(["AC", "GT"]), "right": np.array(["AA", "AA"])},
+    ):
         assert left(X).tolist() == [[2, 0], [0, 2]]
         assert right(X).tolist() == [[4, 4], [4, 4]]
     assert kernels.Spectrum(k=1, view=0)(frame[["left", "right"]].to_numpy()).tolist() == [[2, 0], [0, 2]]
     assert kernels.Spectrum(k=1, view=["left"])(frame).tolist() == [[2, 0], [0, 2]]
-    assert kernels.Spectrum(k=1, view=("inner", "left"))({"inner": frame, "other": frame}).tolist() == [[2, 0], [0, 2]]
+    assert kernels.Spectrum(k=1, view=("inner", "left"))({"inner": frame, "other": frame}).tolist() == [
+        [2, 0],
+        [0, 2],
+    ]
     assert kernels.Spectrum(k=1)(frame[["left"]]).tolist() == [[2, 0], [0, 2]]
 
 

@@ -1,4 +1,6 @@
-"""One way to write values down: what goes in comes out, digests tell values apart, and files are whole or not there."""
+"""One way to write values down: what goes in comes out, digests tell values apart, and files are whole or not
+there.
+"""
 
 import hashlib
 
@@ -13,7 +15,10 @@ from raymkl.data.packed import MAX_DEPTH, Packer, Unpacker, digest, pack, unpack
 
 plain = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5)
 values = st.recursive(
-    plain, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=3)
+    plain,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=3)
+    ),
 )
 
 
@@ -24,9 +29,17 @@ def test_what_goes_in_comes_out(value):
 
 
 def test_arrays_come_back_to_the_bit():
-    value = {"a": [np.arange(6.0).reshape(2, 3)[:, ::-1], np.zeros((0, 4), np.int32)], 3: np.array(["x", "yz"]), "n": np.float32(1.5)}
+    value = {
+        "a": [np.arange(6.0).reshape(2, 3)[:, ::-1], np.zeros((0, 4), np.int32)],
+        3: np.array(["x", "yz"]),
+        "n": np.float32(1.5),
+    }
     again = unpack(pack(value, {"head": "x"}))
-    for ours, theirs in ((value["a"][0], again["a"][0]), (value["a"][1], again["a"][1]), (value[3], again[3])):
+    for ours, theirs in (
+        (value["a"][0], again["a"][0]),
+        (value["a"][1], again["a"][1]),
+        (value[3], again[3]),
+    ):
         assert ours.dtype == theirs.dtype and ours.shape == theirs.shape and ours.tolist() == theirs.tolist()
     assert again["n"] == 1.5 and np.isnan(unpack(pack(float("nan"), {})))
 
@@ -38,7 +51,10 @@ def test_an_array_is_handed_out_once():
         Unpacker(dict(enumerate(packer.data)))([entry, entry])
 
 
-@pytest.mark.parametrize("entry", [{"float": "1e5"}, {"strange": 1}, {"dict": [[[1], 2]]}, {"array": 7, "dtype": "<f8", "shape": [1]}])
+@pytest.mark.parametrize(
+    "entry",
+    [{"float": "1e5"}, {"strange": 1}, {"dict": [[[1], 2]]}, {"array": 7, "dtype": "<f8", "shape": [1]}],
+)
 def test_entries_that_stand_for_nothing(entry):
     with pytest.raises((ValueError, TypeError, LookupError)):
         Unpacker({})(entry)

@@ -76,7 +76,15 @@ def test_dense_rows_are_not_copied(dtype):
 
 @pytest.mark.parametrize(
     "matrix",
-    [sparse(), sparse(dtype=np.float32), sparse()[:0], sparse()[3:], sp.csr_matrix((7, 6)), sparse().tocsc(), sp.csr_array(sparse())],
+    [
+        sparse(),
+        sparse(dtype=np.float32),
+        sparse()[:0],
+        sparse()[3:],
+        sp.csr_matrix((7, 6)),
+        sparse().tocsc(),
+        sp.csr_array(sparse()),
+    ],
     ids=["float64", "float32", "no rows", "slice", "all zero", "csc", "array"],
 )
 def test_sparse_rows_come_back(matrix):
@@ -141,7 +149,9 @@ def test_bounds_cover_all_rows_evenly(n, parts):
     assert min(sizes) >= 0 and max(sizes) - min(sizes) <= 1
 
 
-@pytest.mark.parametrize("index", [np.array([3, 0, 3]), slice(2, 5), np.array([], np.int64), np.arange(7) % 2 == 0], ids=str)
+@pytest.mark.parametrize(
+    "index", [np.array([3, 0, 3]), slice(2, 5), np.array([], np.int64), np.arange(7) % 2 == 0], ids=str
+)
 def test_take(index):
     taken = take({"a": DENSE, "s": sparse()}, index)
     np.testing.assert_array_equal(taken["a"], DENSE[index])

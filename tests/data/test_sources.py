@@ -1,4 +1,6 @@
-"""Row sources hand out exactly the rows of the tables behind them, in parts, and read no more than they must."""
+"""Row sources hand out exactly the rows of the tables behind them, in parts, and read no more than they
+must.
+"""
 
 import pickle
 
@@ -44,7 +46,10 @@ PLAIN = TABLE.set_column(4, "tensor", TABLE["v"]).set_column(5, "list", TABLE["v
 
 
 def write_arrow(table, path, rows, **options):
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+    with (
+        pa.OSFile(str(path), "wb") as sink,
+        pa.ipc.new_file(sink, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer,
+    ):
         writer.write_table(table, max_chunksize=rows)
 
 
@@ -59,7 +64,9 @@ def files(tmp_path_factory):
     (folder / "parquet").mkdir()
     (folder / "arrow").mkdir()
     for number, (first, last) in enumerate([(0, 20), (20, 20), (20, 31), (31, N)]):
-        pq.write_table(TABLE.slice(first, last - first), folder / "parquet" / f"part-{number}.parquet", row_group_size=6)
+        pq.write_table(
+            TABLE.slice(first, last - first), folder / "parquet" / f"part-{number}.parquet", row_group_size=6
+        )
         write_arrow(TABLE.slice(first, last - first), folder / "arrow" / f"part-{number}.arrow", 5)
     (folder / "parquet" / "_SUCCESS").touch()
     return {path.name: path for path in folder.iterdir()}
@@ -74,7 +81,12 @@ def test_any_part_of_any_form(files, form):
     assert source.n_rows == N and source.column_names == TABLE.column_names
     assert type(source) is (ParquetSource if "parquet" in form else ArrowSource)
 
-    @given(st.integers(0, N), st.integers(0, N), st.integers(1, N), st.lists(st.sampled_from(TABLE.column_names), min_size=1, unique=True))
+    @given(
+        st.integers(0, N),
+        st.integers(0, N),
+        st.integers(1, N),
+        st.lists(st.sampled_from(TABLE.column_names), min_size=1, unique=True),
+    )
     @settings(max_examples=25, deadline=None)
     def check(first, last, batch_rows, columns):
         first, last = sorted((first, last))
@@ -138,13 +150,15 @@ def test_columns_in_another_order_and_indices_of_pandas(tmp_path):
     pq.write_table(TABLE.select(["a", "b"]), tmp_path / "0.parquet")
     pq.write_table(TABLE.select(["b", "a"]), tmp_path / "1.parquet")
     assert ParquetSource(tmp_path).read(N, 2 * N, ["a", "b"]).equals(TABLE.select(["a", "b"]))
-    pq.write_table(TABLE.select(["a"]).append_column("__index_level_0__", TABLE["b"]), tmp_path / "index.parquet")
+    pq.write_table(
+        TABLE.select(["a"]).append_column("__index_level_0__", TABLE["b"]), tmp_path / "index.parquet"
+    )
     assert ParquetSource(tmp_path / "index.parquet").column_names == ["a"]
     several = ParquetSource([tmp_path / "1.parquet", tmp_path / "0.parquet"])
     assert several.n_rows == 2 * N and several.column_names == ["b", "a"]
 
 
-# -- views ------------------------------------------------------------------------------------------------------------
+# -- views -----------------------------------------------------------------------------------------
 
 
 def views_of(source):
@@ -191,7 +205,7 @@ def test_a_checkpoint_knows_other_files(files, tmp_path):
     assert {name for name in before if changed[name] != before[name]} == {"data"}
 
 
-# -- Datasets -----------------------------------------------------------------------------------------------------------
+# -- Datasets --------------------------------------------------------------------------------------
 
 
 def test_datasets(ray_cluster, files):
@@ -213,11 +227,16 @@ def test_datasets(ray_cluster, files):
 
     assert ray.get(elsewhere.remote(source)).equals(source.read(15, 45))
     # Tensors in Ray's own format, blocks of pandas, and a Dataset that must be executed first.
-    images = ray.data.from_numpy(VECTORS.reshape(N, 2, 2)).map_batches(lambda batch: batch, batch_format="pandas")
-    assert open_source(images).read(0, N)["data"].combine_chunks().flatten().to_numpy().reshape(N, D).tolist() == VECTORS.tolist()
+    images = ray.data.from_numpy(VECTORS.reshape(N, 2, 2)).map_batches(
+        lambda batch: batch, batch_format="pandas"
+    )
+    assert (
+        open_source(images).read(0, N)["data"].combine_chunks().flatten().to_numpy().reshape(N, D).tolist()
+        == VECTORS.tolist()
+    )
 
 
-# -- errors -------------------------------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------
 
 
 def test_files_that_cannot_be_used(files, tmp_path):
@@ -262,7 +281,9 @@ def test_tables_without_rows_and_of_different_columns(tmp_path):
     (tmp_path / "mixed").mkdir()
     pq.write_table(TABLE.select(["a"]), tmp_path / "mixed" / "0.parquet")
     pq.write_table(TABLE.select(["a", "b"]), tmp_path / "mixed" / "1.parquet")
-    with pytest.raises(ValueError, match=r"0\.parquet has no column 'b' and .*1\.parquet has column 'b' of type int32"):
+    with pytest.raises(
+        ValueError, match=r"0\.parquet has no column 'b' and .*1\.parquet has column 'b' of type int32"
+    ):
         open_source(tmp_path / "mixed")
     pq.write_table(pa.table({"a": ["x"]}), tmp_path / "mixed" / "1.parquet")
     with pytest.raises(ValueError, match=r"'a' of type double and .*'a' of type string"):

@@ -17,13 +17,18 @@ def test_every_format_is_sparse(form, make):
     assert is_sparse(x)
 
 
-@pytest.mark.parametrize("x", [np.eye(3), [[1.0]], None, "csr", {}, 3.0, sp, sp.csr_matrix], ids=lambda x: type(x).__name__)
+@pytest.mark.parametrize(
+    "x", [np.eye(3), [[1.0]], None, "csr", {}, 3.0, sp, sp.csr_matrix], ids=lambda x: type(x).__name__
+)
 def test_nothing_else_is_sparse(x):
     assert not is_sparse(x)
 
 
 def test_asking_does_not_load_scipy():
-    code = "import sys, numpy as np; from raymkl.data.views import is_sparse; print(is_sparse(np.eye(2)), 'scipy' in sys.modules)"
+    code = (
+        "import sys, numpy as np; from raymkl.data.views import is_sparse; print(is_sparse(np.eye(2)), "
+        "'scipy' in sys.modules)"
+    )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert result.stdout.split() == ["False", "False"], result.stderr
 

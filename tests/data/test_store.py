@@ -1,4 +1,6 @@
-"""Reading kernel stores: parts equal slices, files are opened and closed as they should, and nothing damaged is taken for whole."""
+"""Reading kernel stores: parts equal slices, files are opened and closed as they should, and nothing damaged
+is taken for whole.
+"""
 
 import json
 import os
@@ -23,14 +25,26 @@ def small(tmp_path):
     return write_store(tmp_path / "small", STACK, block_rows=5, progress=False)
 
 
-# -- parts ------------------------------------------------------------------------------------------------------------
+# -- parts -----------------------------------------------------------------------------------------
 
-ID_LISTS = [[], [0], [N - 1], [4, 5], [3, 4, 5, 6, 7, 12, 13], [9, 8, 7], [2, 2, 2], list(range(N)), [22, 0, 11, 10]]
+ID_LISTS = [
+    [],
+    [0],
+    [N - 1],
+    [4, 5],
+    [3, 4, 5, 6, 7, 12, 13],
+    [9, 8, 7],
+    [2, 2, 2],
+    list(range(N)),
+    [22, 0, 11, 10],
+]
 
 
 @pytest.mark.parametrize("ids", ID_LISTS, ids=str)
 @pytest.mark.parametrize("bounds", [(0, N), (0, 1), (N - 1, N), (4, 17), (6, 6)], ids=str)
-@pytest.mark.parametrize("kind", [list, np.array, lambda ids: np.array(ids, np.uint8)], ids=["list", "array", "unsigned"])
+@pytest.mark.parametrize(
+    "kind", [list, np.array, lambda ids: np.array(ids, np.uint8)], ids=["list", "array", "unsigned"]
+)
 def test_row_segments_equal_slices(small, ids, bounds, kind):
     found = small.row_segments(kind(ids), *bounds)
     expected = STACK32[np.array(ids, int)][:, slice(*bounds)]
@@ -63,7 +77,11 @@ def test_results_belong_to_the_caller(small):
 def test_consecutive_whole_rows_are_one_read(small, monkeypatch):
     calls = []
     real = os.preadv
-    monkeypatch.setattr(os, "preadv", lambda descriptor, buffers, offset: calls.append(offset) or real(descriptor, buffers, offset))
+    monkeypatch.setattr(
+        os,
+        "preadv",
+        lambda descriptor, buffers, offset: calls.append(offset) or real(descriptor, buffers, offset),
+    )
     small.row_segments([1, 2, 3, 4, 5, 6, 12], 0, N)
     assert len(calls) == 3  # rows 1-4 and 5-6 of two files, and row 12
     calls.clear()
@@ -73,7 +91,9 @@ def test_consecutive_whole_rows_are_one_read(small, monkeypatch):
 
 def test_short_reads_are_continued(small, monkeypatch):
     real = os.preadv
-    monkeypatch.setattr(os, "preadv", lambda descriptor, buffers, offset: real(descriptor, [buffers[0][:100]], offset))
+    monkeypatch.setattr(
+        os, "preadv", lambda descriptor, buffers, offset: real(descriptor, [buffers[0][:100]], offset)
+    )
     np.testing.assert_array_equal(whole(small), STACK32)
 
 
@@ -98,7 +118,7 @@ def test_places_outside_are_refused(small, ask, error):
         ask(small)
 
 
-# -- life of a store --------------------------------------------------------------------------------------------------
+# -- life of a store -------------------------------------------------------------------------------
 
 
 def test_pickle_takes_the_path_only(small):
@@ -185,7 +205,7 @@ def test_module_does_not_import_ray():
     assert result.stdout.strip() == "False", result.stderr
 
 
-# -- what cannot be read ----------------------------------------------------------------------------------------------
+# -- what cannot be read ---------------------------------------------------------------------------
 
 
 def rewrite(store, **changes):
@@ -251,9 +271,13 @@ def test_truncated_files(small):
     size = file.stat().st_size
     with open(file, "r+b") as handle:
         handle.truncate(size // 2)
-    with pytest.raises(ValueError, match=rf"rows-000010-000015\.arrow has {size // 2} bytes, but {size} were written"):
+    with pytest.raises(
+        ValueError, match=rf"rows-000010-000015\.arrow has {size // 2} bytes, but {size} were written"
+    ):
         KernelStore(small.path)
-    with pytest.raises(ValueError, match=r"rows-000010-000015\.arrow ends before its data do"):  # cut after the file was opened
+    with pytest.raises(
+        ValueError, match=r"rows-000010-000015\.arrow ends before its data do"
+    ):  # cut after the file was opened
         small.row_segments([14], 0, N)
 
 
@@ -261,17 +285,23 @@ def test_truncated_files(small):
 def test_files_with_other_bytes(small, damage):
     file = small.path / "rows-000010-000015.arrow"
     data = bytearray(file.read_bytes())
-    places = {"noise": slice(0, len(data)), "head": slice(8, 200), "foot": slice(len(data) - 200, len(data))}[damage]
+    places = {"noise": slice(0, len(data)), "head": slice(8, 200), "foot": slice(len(data) - 200, len(data))}[
+        damage
+    ]
     data[places] = np.random.default_rng(1).bytes(len(data[places]))
     file.write_bytes(data)
     store = KernelStore(small.path)  # the size is right
     np.testing.assert_array_equal(store.row_segments([0], 0, N), STACK32[[0]])
-    if damage != "head":  # Arrow reads the schema from the foot of the file and does not need the one at its head
+    if (
+        damage != "head"
+    ):  # Arrow reads the schema from the foot of the file and does not need the one at its head
         with pytest.raises(ValueError, match=r"rows-000010-000015\.arrow cannot be used"):
             store.row_segments([12], 0, N)
 
 
-@pytest.mark.parametrize("what", ["another type", "two batches", "compressed", "too few rows", "another column"])
+@pytest.mark.parametrize(
+    "what", ["another type", "two batches", "compressed", "too few rows", "another column"]
+)
 def test_files_with_other_content(small, what):
     """Arrow files that are sound but are not what the description says."""
     start, stop = 10, 14 if what == "too few rows" else 15

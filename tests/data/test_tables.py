@@ -27,7 +27,13 @@ from raymkl.data.tables import (
 )
 
 FRAME = pd.DataFrame(
-    {"a": [1.5, -2.0, 3.25], "b": [1, 2, 3], "flag": [True, False, True], "word": ["x", "y, z", 'quo"te'], "label": ["no", "yes", "no"]}
+    {
+        "a": [1.5, -2.0, 3.25],
+        "b": [1, 2, 3],
+        "flag": [True, False, True],
+        "word": ["x", "y, z", 'quo"te'],
+        "label": ["no", "yes", "no"],
+    }
 )
 
 
@@ -93,7 +99,11 @@ def test_columns_of_arrow():
     np.testing.assert_array_equal(columns.numbers("lists"), [[1, 2], [3, 4]])
     np.testing.assert_array_equal(columns.numbers("tensor"), np.arange(8.0).reshape(2, 4))
     assert columns.text_columns(list(columns.arrays)) == ["ragged", "category"]
-    for name, message in (("fixed", "column 0 of 'fixed'.*NaN.*row 1"), ("empty", "'empty'.*row 0"), ("ragged", "'ragged' does not hold")):
+    for name, message in (
+        ("fixed", "column 0 of 'fixed'.*NaN.*row 1"),
+        ("empty", "'empty'.*row 0"),
+        ("ragged", "'ragged' does not hold"),
+    ):
         with pytest.raises(DataError, match=message):
             columns.numbers(name)
 
@@ -194,7 +204,9 @@ def test_labels_that_are_none(tmp_path):
 
 @settings(max_examples=30, deadline=None)
 @given(
-    numbers=hnp.arrays(np.float64, st.integers(1, 8), elements=st.floats(allow_nan=False, allow_infinity=False)),
+    numbers=hnp.arrays(
+        np.float64, st.integers(1, 8), elements=st.floats(allow_nan=False, allow_infinity=False)
+    ),
     ending=st.sampled_from(["csv", "parquet", "arrow"]),
 )
 def test_numbers_survive_writing_and_reading(numbers, ending, tmp_path_factory):
@@ -217,7 +229,7 @@ def test_unknown_ending_to_write(tmp_path):
         write_columns({"a": np.ones(2)}, str(tmp_path / "p.xlsx"))
 
 
-# -- columns that stay in their file ------------------------------------------------------------------------------------
+# -- columns that stay in their file ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ending", ["parquet", "arrow"])
@@ -254,14 +266,22 @@ def test_kinds_of_columns_are_those_of_their_arrays():
         pa.array([["u", "v"]], pa.list_(pa.string(), 2)),
         pa.array([pd.Timestamp("2020")]),
     ):
-        assert holds_numbers(array.type) == is_numeric(from_arrow(pa.table({"x": array}), "t").arrays["x"]), array.type
+        assert holds_numbers(array.type) == is_numeric(from_arrow(pa.table({"x": array}), "t").arrays["x"]), (
+            array.type
+        )
 
 
-@given(hnp.arrays(np.float64, st.tuples(st.integers(1, 40), st.just(2)), elements=st.floats(-1e6, 1e6)), st.integers(1, 9))
+@given(
+    hnp.arrays(np.float64, st.tuples(st.integers(1, 40), st.just(2)), elements=st.floats(-1e6, 1e6)),
+    st.integers(1, 9),
+)
 @settings(max_examples=30, deadline=None)
 def test_facts_of_a_column_do_not_depend_on_the_batches(tmp_path_factory, values, rows):
     path = tmp_path_factory.mktemp("facts") / "t.parquet"
-    parquet.write_table(pa.table({"v": pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), 2), "a": values[:, 0]}), path)
+    parquet.write_table(
+        pa.table({"v": pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), 2), "a": values[:, 0]}),
+        path,
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sources, "MOST_BATCH_ROWS", rows)
         facts = open_columns(path).facts(["v", "a"])

@@ -36,7 +36,9 @@ ARRAY_VIEWS = [
 
 
 @pytest.mark.parametrize("view, columns", ARRAY_VIEWS, ids=lambda value: str(value))
-@pytest.mark.parametrize("container", [np.asarray, sp.csr_matrix, sp.csc_matrix, sp.csr_array], ids=lambda c: c.__name__)
+@pytest.mark.parametrize(
+    "container", [np.asarray, sp.csr_matrix, sp.csc_matrix, sp.csr_array], ids=lambda c: c.__name__
+)
 def test_columns_of_arrays(container, view, columns):
     chosen = select(container(X), view)
     if sp.issparse(chosen):
@@ -49,7 +51,14 @@ def test_columns_of_arrays(container, view, columns):
 
 @pytest.mark.parametrize(
     "view, columns",
-    [(None, [0, 1, 2, 3]), ("b", [1]), (["d", "a"], [3, 0]), (("a", "b"), [0, 1]), (2, [2]), ([0, 1], [0, 1])],
+    [
+        (None, [0, 1, 2, 3]),
+        ("b", [1]),
+        (["d", "a"], [3, 0]),
+        (("a", "b"), [0, 1]),
+        (2, [2]),
+        ([0, 1], [0, 1]),
+    ],
     ids=str,
 )
 def test_columns_of_frames(view, columns):
@@ -90,7 +99,9 @@ def test_vector_columns_of_tables(kind):
     np.testing.assert_array_equal(select(table), np.column_stack([X, np.arange(6)]))
     # Slices and chunks share buffers with the whole column and must not read beyond their rows.
     np.testing.assert_array_equal(select(table.slice(2, 3), "v"), X[2:5])
-    np.testing.assert_array_equal(select(pa.concat_tables([table.slice(4, 2), table]), "v"), np.vstack([X[4:], X]))
+    np.testing.assert_array_equal(
+        select(pa.concat_tables([table.slice(4, 2), table]), "v"), np.vstack([X[4:], X])
+    )
 
 
 def test_null_vectors_of_a_table_do_not_change_the_width():
@@ -200,12 +211,16 @@ def test_containers_are_recognised():
     assert is_table(TABLE) and not is_table(FRAME) and not is_table(X)
 
 
-@pytest.mark.parametrize("view, same", [([0, 1], np.array([0, 1])), (slice(1, 3), slice(1, 3)), (("a", [0]), ("a", np.array([0])))])
+@pytest.mark.parametrize(
+    "view, same", [([0, 1], np.array([0, 1])), (slice(1, 3), slice(1, 3)), (("a", [0]), ("a", np.array([0])))]
+)
 def test_keys_are_hashable_and_equal_for_equal_views(view, same):
     assert view_key(view) == view_key(same) and hash(view_key(view)) == hash(view_key(same))
 
 
-@pytest.mark.parametrize("one, other", [([0, 1], [False, True]), (slice(0, 1), [0, 1]), ("a", ["b"]), ([0, 1], [1, 0])], ids=str)
+@pytest.mark.parametrize(
+    "one, other", [([0, 1], [False, True]), (slice(0, 1), [0, 1]), ("a", ["b"]), ([0, 1], [1, 0])], ids=str
+)
 def test_keys_differ_for_views_that_select_differently(one, other):
     """Kernels with equal keys share one statistic, so a mask must not look like column numbers."""
     assert view_key(one) != view_key(other)

@@ -58,4 +58,9 @@ def told_nothing_new(coordinator):
 def f_of_all(coordinator, h):
     """(n,) f without intercept as the shards' sums (and what proofs added to them) have it."""
     n = coordinator.shared.problem.n_rows
-    return np.concatenate([part[0] for part in coordinator.crew.ask("f_of", [(h, coordinator.solvers[h].combination, np.arange(n))])])
+    return np.concatenate(
+        [
+            part[0]
+            for part in coordinator.crew.ask("f_of", [(h, coordinator.solvers[h].combination, np.arange(n))])
+        ]
+    )

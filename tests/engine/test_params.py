@@ -1,4 +1,7 @@
-"""RayParams: what Ray Train's objects say, and what model files keep of it. What is out of range is in tests/models/test_errors.py."""
+"""RayParams: what Ray Train's objects say, and what model files keep of it.
+
+What is out of range is in tests/models/test_errors.py.
+"""
 
 import numpy as np
 import pytest
@@ -36,7 +39,9 @@ def test_from_ray_train():
         runtime_env={"env_vars": {"A": "1"}},
         timeout_s=5.0,
     )
-    assert RayParams.from_train(train.ScalingConfig(num_workers=2)) == RayParams(num_shards=2, placement="PACK")
+    assert RayParams.from_train(train.ScalingConfig(num_workers=2)) == RayParams(
+        num_shards=2, placement="PACK"
+    )
     plain = RayParams.from_train(train.ScalingConfig(num_workers=2), train.RunConfig())
     assert (
         plain.name is None and plain.checkpoint_dir is None and plain.max_shard_failures == 0
@@ -46,8 +51,14 @@ def test_from_ray_train():
 @pytest.mark.parametrize(
     "scaling, words",
     [
-        (lambda: train.ScalingConfig(num_workers=2, use_gpu=True), "use_gpu=True, and shards compute on CPUs"),
-        (lambda: train.ScalingConfig(num_workers=2, resources_per_worker={"GPU": 1}, use_gpu=True), "use_gpu"),
+        (
+            lambda: train.ScalingConfig(num_workers=2, use_gpu=True),
+            "use_gpu=True, and shards compute on CPUs",
+        ),
+        (
+            lambda: train.ScalingConfig(num_workers=2, resources_per_worker={"GPU": 1}, use_gpu=True),
+            "use_gpu",
+        ),
         (lambda: train.ScalingConfig(num_workers=0), "num_workers of scaling_config"),
         (lambda: 3, "scaling_config must be a ray.train.ScalingConfig, got 3"),
     ],
@@ -64,18 +75,34 @@ def test_a_run_config_of_another_kind():
 
 def test_model_files_keep_the_place_but_no_code(tmp_path):
     """A file may come from anybody, and a runtime_env decides what nodes install and run."""
-    params = RayParams(num_shards=1, resources={"disk": 1.0}, label_selector={"a": "b"}, runtime_env={"pip": ["x"]}, max_preemptions=3)
+    params = RayParams(
+        num_shards=1,
+        resources={"disk": 1.0},
+        label_selector={"a": "b"},
+        runtime_env={"pip": ["x"]},
+        max_preemptions=3,
+    )
     model = MKLClassifier(kernels=[RBF()], engine="local", ray_params=params).fit(X, Y)
     model.save(tmp_path / "m.raymkl")
     loaded = io.load(tmp_path / "m.raymkl").ray_params
-    assert loaded == RayParams(num_shards=1, resources={"disk": 1.0}, label_selector={"a": "b"}, max_preemptions=3)
+    assert loaded == RayParams(
+        num_shards=1, resources={"disk": 1.0}, label_selector={"a": "b"}, max_preemptions=3
+    )
     with pytest.raises(ValueError, match="runtime_env"):
         io._Reader({})({"ray_params": {"runtime_env": {}}})
 
 
 def test_files_of_before_have_all_fields_of_then():
-    then = {"num_shards": 2, "cpus_per_shard": 1, "memory_per_shard": None, "max_shard_failures": 3, "timeout_s": 600.0}
-    assert io._Reader({})({"ray_params": {**then, "checkpoint_dir": None, "placement": "SPREAD"}}) == RayParams(num_shards=2)
+    then = {
+        "num_shards": 2,
+        "cpus_per_shard": 1,
+        "memory_per_shard": None,
+        "max_shard_failures": 3,
+        "timeout_s": 600.0,
+    }
+    assert io._Reader({})(
+        {"ray_params": {**then, "checkpoint_dir": None, "placement": "SPREAD"}}
+    ) == RayParams(num_shards=2)
 
 
 @pytest.mark.parametrize("pair", [(2, 8), [2, 8], (np.int64(2), 8)])
@@ -90,7 +117,9 @@ def test_a_number_of_shards_that_may_change(pair, tmp_path):
     assert load(tmp_path / "model.raymkl").ray_params == params
 
 
-@pytest.mark.parametrize("wrong", [(0, 2), (3, 2), (1, 2, 3), (1,), (1.5, 2), (True, 2), ("1", 2), 0, -1, 1.5, "2", True, {1, 2}])
+@pytest.mark.parametrize(
+    "wrong", [(0, 2), (3, 2), (1, 2, 3), (1,), (1.5, 2), (True, 2), ("1", 2), 0, -1, 1.5, "2", True, {1, 2}]
+)
 def test_numbers_of_shards_that_are_none(wrong):
     with pytest.raises(ValueError, match=r"num_shards must be .*got"):
         RayParams(num_shards=wrong)

@@ -1,4 +1,6 @@
-"""The memory plan: budgets are kept, or refused with what would do; less memory costs time, never the answer."""
+"""The memory plan: budgets are kept, or refused with what would do; less memory costs time, never the
+answer.
+"""
 
 import re
 from dataclasses import asdict
@@ -83,7 +85,7 @@ def test_without_a_budget_free_memory_is_shared():
     assert all(isinstance(value, int) for value in asdict(chosen).values())
 
 
-# -- memory of nodes ----------------------------------------------------------------------------------------------------
+# -- memory of nodes -------------------------------------------------------------------------------
 
 GB = 2**30
 (WIDE,) = group([Laplacian(gamma=gamma) for gamma in (0.1, 1.0)])
@@ -93,11 +95,15 @@ def planned(reports, n_rows=2_000_000, budget=None):
     """The plan over shards that report (node, CPUs, free bytes)."""
     problem = Problem([None], [WIDE], n_rows, 2)
     bounds = split_ranges(n_rows, len(reports))
-    return plan_of(problem, bounds, rank=10, n_heads=1, together=1, budget=budget, free=memory_shares(reports))
+    return plan_of(
+        problem, bounds, rank=10, n_heads=1, together=1, budget=budget, free=memory_shares(reports)
+    )
 
 
 def test_the_smallest_share_decides():
-    """Three shards on a large node, one on a small one: all cache the same columns, and none takes more than a quarter of its share."""
+    """Three shards on a large node, one on a small one: all cache the same columns, and none takes more than
+    a quarter of its share.
+    """
     reports = [("large", 8, 96 * GB)] * 3 + [("small", 1, 8 * GB)]
     chosen = planned(reports)
     assert 0.9 * DEFAULT_SHARE * 8 * GB < chosen.expected_peak <= DEFAULT_SHARE * 8 * GB
@@ -111,16 +117,24 @@ def test_a_budget_is_a_budget_whatever_is_free():
 
 
 def test_the_plan_of_our_own_kubernetes_job(monkeypatch):
-    """The coordinator may run on the head, which has 8 Gi; what counts is what the workers' 64 Gi leave to each of their shards."""
+    """The coordinator may run on the head, which has 8 Gi; what counts is what the workers' 64 Gi leave to
+    each of their shards.
+    """
     text = (Path(__file__).resolve().parents[2] / "cluster_configs" / "kuberay_job.yaml").read_text()
     spec = yaml.safe_load(text)["spec"]
     n_shards = int(re.search(r"--shards (\d+)", spec["entrypoint"]).group(1))
     (workers,) = spec["rayClusterSpec"]["workerGroupSpecs"]
     limits = workers["template"]["spec"]["containers"][0]["resources"]["limits"]
-    nodes, cpus, memory = workers["replicas"], int(limits["cpu"]), int(limits["memory"].removesuffix("Gi")) * GB
+    nodes, cpus, memory = (
+        workers["replicas"],
+        int(limits["cpu"]),
+        int(limits["memory"].removesuffix("Gi")) * GB,
+    )
     assert (n_shards, nodes, cpus, memory) == (16, 2, 8, 64 * GB)  # one shard per CPU
     in_use = 6 * GB  # Ray itself, the shards' code and rows
-    monkeypatch.setattr("raymkl.engine.plan.free_memory", lambda: pytest.fail("the coordinator's own memory was asked for"))
+    monkeypatch.setattr(
+        "raymkl.engine.plan.free_memory", lambda: pytest.fail("the coordinator's own memory was asked for")
+    )
     chosen = planned([(f"worker-{shard % nodes}", 1, memory - in_use) for shard in range(n_shards)])
     share = (memory - in_use) // (n_shards // nodes)
     assert share == 7.25 * GB
@@ -137,7 +151,9 @@ def test_few_rows(n_rows):
 def test_matrices_need_no_cache_and_have_working_sets_as_usual():
     """However many there are: nothing is copied out of them."""
     chosen = [plan(1000, 4000, 0, depth, 1, None, 4) for depth in (1, 100, 10_000)]
-    assert {(one.working_set, one.bytes_per_column) for one in chosen} == {(plan(1000, 4000, 8, 1, 1, None, 4).working_set, 0)}
+    assert {(one.working_set, one.bytes_per_column) for one in chosen} == {
+        (plan(1000, 4000, 8, 1, 1, None, 4).working_set, 0)
+    }
 
 
 def test_matrices_have_room_for_what_a_step_changes():
@@ -147,7 +163,7 @@ def test_matrices_have_room_for_what_a_step_changes():
     assert chosen.expected_peak == 2 * 60 * 5 * 8
 
 
-# -- a fit within a budget ----------------------------------------------------------------------------------------------
+# -- a fit within a budget -------------------------------------------------------------------------
 
 X, Y = noisy_problem(400, seed=4)
 X_TEST, _ = noisy_problem(60, seed=5)
@@ -190,7 +206,14 @@ def test_several_classes_within_a_budget():
 def test_a_warm_start_with_more_support_vectors_than_the_cache_holds(C):
     budget = least_budget()
     cold = fit(None, C=C)
-    warm = MKLClassifier(kernels=BANK, tol=1e-5, C=C, engine="local", warm_start=True, ray_params=RayParams(1, memory_per_shard=budget))
+    warm = MKLClassifier(
+        kernels=BANK,
+        tol=1e-5,
+        C=C,
+        engine="local",
+        warm_start=True,
+        ray_params=RayParams(1, memory_per_shard=budget),
+    )
     warm.fit(X, Y)
     warm.set_params(tol=1e-6).fit(X, Y)
     assert warm.dual_objective_ == pytest.approx(cold.dual_objective_, rel=2e-5)

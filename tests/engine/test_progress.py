@@ -81,7 +81,9 @@ def test_a_terminal_has_one_line_that_moves_once_a_second_at_most(pauses, per_ro
         times.append(moment)
     shown(terminal, times, per_round)
     screen = terminal.screen
-    assert len(screen) == 3 and "memory plan" in screen[0] and screen[2] == ""  # the line ends, so that a prompt has its own
+    assert (
+        len(screen) == 3 and "memory plan" in screen[0] and screen[2] == ""
+    )  # the line ends, so that a prompt has its own
     assert f"round {len(times):4d}" in screen[1]
     assert ("problems" in screen[1]) == (per_round > 1)
     assert terminal.getvalue().count("\r") <= moment + 2
@@ -98,7 +100,9 @@ def test_the_bar_follows_the_gap_and_never_goes_back():
     progress.close()
     bar = terminal.screen[-2].count("#")
     assert lengths[1:] == sorted(lengths[1:]) and bar == 20
-    assert lengths[2] == 6 and lengths[4] == 13  # one and two of three powers of ten, as known one round later
+    assert (
+        lengths[2] == 6 and lengths[4] == 13
+    )  # one and two of three powers of ten, as known one round later
 
 
 def test_the_worst_of_several_problems_is_shown():

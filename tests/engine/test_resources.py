@@ -1,4 +1,6 @@
-"""What a process may really use: limits of nested control groups of both kinds, CPUs that Ray assigned, and shares per node."""
+"""What a process may really use: limits of nested control groups of both kinds, CPUs that Ray assigned, and
+shares per node.
+"""
 
 import math
 import sys
@@ -10,7 +12,14 @@ import pytest
 from raymkl.engine import resources
 from raymkl.engine.pools.local import LocalPool
 from raymkl.engine.problem import Problem
-from raymkl.engine.resources import cpus_among, free_memory, memory_shares, shared_cpus, this_node, usable_cpus
+from raymkl.engine.resources import (
+    cpus_among,
+    free_memory,
+    memory_shares,
+    shared_cpus,
+    this_node,
+    usable_cpus,
+)
 from raymkl.engine.shard.shard import Shard
 from raymkl.kernels import RBF
 from raymkl.kernels.pairs.families import group
@@ -27,11 +36,16 @@ V1_MOUNTS = (
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """A function that writes files of a machine with 100 GB of free memory; the process may run on 64 of its CPUs."""
+    """A function that writes files of a machine with 100 GB of free memory; the process may run on 64 of its
+    CPUs.
+    """
     monkeypatch.setattr(resources, "_cpus_to_run_on", lambda: 64)
 
     def write(files):
-        for name, text in {"proc/meminfo": f"MemTotal: 1 kB\nMemAvailable: {100 * GB // 1024} kB\n", **files}.items():
+        for name, text in {
+            "proc/meminfo": f"MemTotal: 1 kB\nMemAvailable: {100 * GB // 1024} kB\n",
+            **files,
+        }.items():
             path = tmp_path / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(str(text))
@@ -59,7 +73,12 @@ def limits_of(root):
 
 def test_without_groups_the_machine_is_ours(machine):
     assert limits_of(machine({})) == (64, 100)
-    unlimited = {"a/cpu.max": "max 100000\n", "a/memory.max": "max\n", "a/memory.high": "max\n", "a/memory.current": 5 * GB}
+    unlimited = {
+        "a/cpu.max": "max 100000\n",
+        "a/memory.max": "max\n",
+        "a/memory.high": "max\n",
+        "a/memory.current": 5 * GB,
+    }
     assert limits_of(machine(v2(unlimited, "/a"))) == (64, 100)
 
 
@@ -85,7 +104,9 @@ def test_a_container_of_version_2(machine):
 
 
 def test_a_container_of_version_1(machine):
-    """Without a name space for groups: /proc names the group from the machine's root, the mount shows the group alone."""
+    """Without a name space for groups: /proc names the group from the machine's root, the mount shows the
+    group alone.
+    """
     files = {
         "cpu,cpuacct/cpu.cfs_quota_us": 150000,
         "cpu,cpuacct/cpu.cfs_period_us": 50000,
@@ -107,12 +128,22 @@ def test_the_smallest_limit_on_the_way_counts(machine, place):
 
 
 def test_what_others_of_a_group_above_use_is_not_free(machine):
-    files = {"pod/memory.max": 20 * GB, "pod/memory.current": 19 * GB, "pod/a/memory.max": 10 * GB, "pod/a/memory.current": GB}
+    files = {
+        "pod/memory.max": 20 * GB,
+        "pod/memory.current": 19 * GB,
+        "pod/a/memory.max": 10 * GB,
+        "pod/a/memory.current": GB,
+    }
     assert limits_of(machine(v2(files, "/pod/a"))) == (64, 1)
 
 
 def test_groups_beside_our_own_do_not_count(machine):
-    files = {"other/cpu.max": "100000 100000", "other/memory.max": GB, "own/memory.max": 30 * GB, "own/memory.current": 0}
+    files = {
+        "other/cpu.max": "100000 100000",
+        "other/memory.max": GB,
+        "own/memory.max": 30 * GB,
+        "own/memory.current": 0,
+    }
     assert limits_of(machine(v2(files, "/own"))) == (64, 30)
 
 
@@ -152,7 +183,7 @@ def test_this_process():
     assert 1 <= cpus <= 4096 and 2**26 < free < 2**50
 
 
-# -- Ray ------------------------------------------------------------------------------------------------------------------
+# -- Ray -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -168,9 +199,13 @@ def test_cpus_among_assigned_resources(assigned, cpus):
     assert cpus_among(assigned) == cpus
 
 
-@pytest.mark.parametrize("mode, assigned, cpus", [(1, {"CPU": 3.0}, 3), (1, {"CPU": 0.5}, 1), (1, {}, 64), (0, None, 64)])
+@pytest.mark.parametrize(
+    "mode, assigned, cpus", [(1, {"CPU": 3.0}, 3), (1, {"CPU": 0.5}, 1), (1, {}, 64), (0, None, 64)]
+)
 def test_threads_follow_assigned_cpus(machine, monkeypatch, mode, assigned, cpus):
-    """In workers (mode 1); drivers cannot be asked, and one that asked for no CPUs has those of its container."""
+    """In workers (mode 1); drivers cannot be asked, and one that asked for no CPUs has those of its
+    container.
+    """
 
     def asked():
         assert assigned is not None
@@ -193,7 +228,7 @@ def test_in_workers_of_ray(ray_cluster):
         assert node == this_node()  # there is one node
 
 
-# -- shards -----------------------------------------------------------------------------------------------------------------
+# -- shards ----------------------------------------------------------------------------------------
 
 
 def test_a_shard_says_what_it_may_use():

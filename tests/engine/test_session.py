@@ -1,4 +1,6 @@
-"""Sessions: shards that stand while several fits use them, and rows that stay there with their pair statistics."""
+"""Sessions: shards that stand while several fits use them, and rows that stay there with their pair
+statistics.
+"""
 
 import gc
 import pickle
@@ -70,7 +72,9 @@ def test_few_columns_are_compared_anew_where_that_is_quicker(session):
 def test_other_kernels_over_the_same_rows(session):
     rows = session.put({"a": X80, "b": X80[:, ::2]})
     first = MKLClassifier(kernels=[kernels.RBF(0.01, view="a")], engine=session, dtype="float32").fit(rows, Y)
-    second = MKLClassifier(kernels=[kernels.RBF(0.01, view="a"), kernels.Linear(view="b")], engine=session, dtype="float32").fit(rows, Y)
+    second = MKLClassifier(
+        kernels=[kernels.RBF(0.01, view="a"), kernels.Linear(view="b")], engine=session, dtype="float32"
+    ).fit(rows, Y)
     third = MKLClassifier(kernels=[kernels.RBF(0.5, view="a")], engine=session, dtype="float32").fit(rows, Y)
     assert computed(first) > 0 and computed(second) > 0
     assert computed(third) <= N and third.converged_ and second.converged_
@@ -89,11 +93,18 @@ def test_caches_of_put_rows_obey_the_budget():
         assert len(sizes) == 2 and computed(fitted) == 0
     with Session("local", RayParams(num_shards=2)) as session:
         rows = [session.put(X80), session.put(X80[:, ::-1])]
-        assert [computed(model(session).fit(rows[turn], Y)) == 0 for turn in (0, 1, 0, 1)] == [False, False, True, True]
+        assert [computed(model(session).fit(rows[turn], Y)) == 0 for turn in (0, 1, 0, 1)] == [
+            False,
+            False,
+            True,
+            True,
+        ]
 
 
 def test_caches_that_a_shard_has_lost_are_let_go_everywhere():
-    """A shard that was replaced has no caches: the run starts with empty ones, and the other shards forget theirs."""
+    """A shard that was replaced has no caches: the run starts with empty ones, and the other shards forget
+    theirs.
+    """
     with Session("local", RayParams(num_shards=2)) as session:
         rows = session.put(X80)
         first = model(session).fit(rows, Y)
@@ -109,7 +120,9 @@ def test_regression_and_localized_models(session):
     regressor = MKLRegressor(kernels=BANK, engine=session).fit(rows, X[:, 0])
     expected = MKLRegressor(kernels=BANK, engine="local").fit(X80, X[:, 0])
     np.testing.assert_allclose(regressor.predict(X80), expected.predict(rows), atol=2e-2)
-    convex = ConvexLocalizedMKLClassifier(kernels=BANK, n_clusters=2, engine=session, random_state=0).fit(rows, Y)
+    convex = ConvexLocalizedMKLClassifier(kernels=BANK, n_clusters=2, engine=session, random_state=0).fit(
+        rows, Y
+    )
     assert convex.membership(rows).shape == (N, 2)
 
 
@@ -117,7 +130,9 @@ def test_searches(session):
     rows = session.put(X80)
     search = MKLSearchCV(model(session), {"C": [0.1, 1.0]}, cv=3).fit(rows, Y)
     expected = MKLSearchCV(model("local"), {"C": [0.1, 1.0]}, cv=3).fit(X80, Y)
-    np.testing.assert_allclose(search.cv_results_["mean_test_score"], expected.cv_results_["mean_test_score"], atol=0.02)
+    np.testing.assert_allclose(
+        search.cv_results_["mean_test_score"], expected.cv_results_["mean_test_score"], atol=0.02
+    )
     grid = GridSearchCV(model(session), {"C": [0.1, 1.0]}, cv=2).fit(rows, Y)
     assert grid.best_estimator_.engine is session
 
@@ -174,7 +189,7 @@ def test_rows_bring_their_session_along(session):
     assert fitted.engine_used_ == session.kind and computed(model("auto").fit(rows, Y)) == 0
 
 
-# -- bad input ----------------------------------------------------------------------------------------------------------
+# -- bad input -------------------------------------------------------------------------------------
 
 
 def test_closed_sessions_and_rows_of_others():
@@ -216,7 +231,7 @@ def test_sessions_of_another_kind():
         Session("local", {"num_shards": 2})
 
 
-# -- what is left -------------------------------------------------------------------------------------------------------
+# -- what is left ----------------------------------------------------------------------------------
 
 
 def test_forgotten_rows_are_gone():

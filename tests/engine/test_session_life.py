@@ -1,4 +1,6 @@
-"""Processes of sessions: they stand between fits, are replaced when they are lost, and go with the session."""
+"""Processes of sessions: they stand between fits, are replaced when they are lost, and go with the
+session.
+"""
 
 import gc
 import threading

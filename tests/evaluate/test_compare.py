@@ -17,8 +17,16 @@ X, Y3 = load_wine(return_X_y=True)
 X, KEEP = scale(X), Y3 < 2
 VIEWS, Y = {"acids": X[KEEP, :6], "rest": X[KEEP, 6:]}, Y3[KEEP]
 V = Views(VIEWS)
-BANK = [kernels.RBF(0.05, view="acids"), kernels.Linear(view="acids"), kernels.RBF(0.02, view="rest"), kernels.RBF(1.0, view="rest")]
-HALF = {**VIEWS, "rest": VIEWS["rest"] + np.random.default_rng(0).normal(0, 3, VIEWS["rest"].shape)}  # not too easy
+BANK = [
+    kernels.RBF(0.05, view="acids"),
+    kernels.Linear(view="acids"),
+    kernels.RBF(0.02, view="rest"),
+    kernels.RBF(1.0, view="rest"),
+]
+HALF = {
+    **VIEWS,
+    "rest": VIEWS["rest"] + np.random.default_rng(0).normal(0, 3, VIEWS["rest"].shape),
+}  # not too easy
 W = Views(HALF)
 GRID = {"C": [0.1, 1.0, 10.0], "p": [1.1, 2.0]}
 OUTER, INNER = StratifiedKFold(4, shuffle=True, random_state=1), StratifiedKFold(3)
@@ -29,13 +37,17 @@ def model(cls=MKLClassifier, **more):
 
 
 def nested(estimator, grid, scoring="roc_auc"):
-    return cross_val_score(GridSearchCV(estimator, grid, cv=INNER, scoring=scoring), W, Y, cv=OUTER, scoring=scoring)
+    return cross_val_score(
+        GridSearchCV(estimator, grid, cv=INNER, scoring=scoring), W, Y, cv=OUTER, scoring=scoring
+    )
 
 
 @pytest.fixture(scope="module")
 def study():
     models = {"mkl": model(), "average": "average", "single": "best_single", "acids": "view:acids"}
-    return evaluate.compare(models, W, Y, outer=OUTER, inner=INNER, param_grid=GRID, scoring="roc_auc", baseline="average")
+    return evaluate.compare(
+        models, W, Y, outer=OUTER, inner=INNER, param_grid=GRID, scoring="roc_auc", baseline="average"
+    )
 
 
 @pytest.mark.parametrize(
@@ -56,20 +68,28 @@ def test_the_table_of_scores_is_tidy(study):
     assert list(scores.columns) == ["model", "metric", "split", "score", "params", "n_train", "n_test"]
     assert len(scores) == 16 and (scores["n_train"] + scores["n_test"]).eq(len(Y)).all()
     assert all(set(params) == {"C", "p"} for params in scores.loc[scores["model"] == "mkl", "params"])
-    assert all(set(params) == {"C", "kernels"} for params in scores.loc[scores["model"] == "single", "params"])
+    assert all(
+        set(params) == {"C", "kernels"} for params in scores.loc[scores["model"] == "single", "params"]
+    )
 
 
 def test_the_summary(study):
     table, scores = study.table(), study.by_model()
     ratio = (study.scores["n_test"] / study.scores["n_train"]).mean()
     for name, own in scores.items():
-        assert table.loc[name, "mean"] == pytest.approx(own.mean()) and table.loc[name, "std"] == pytest.approx(own.std(ddof=1))
+        assert table.loc[name, "mean"] == pytest.approx(own.mean()) and table.loc[
+            name, "std"
+        ] == pytest.approx(own.std(ddof=1))
         if name != "average":
             assert table.loc[name, "difference"] == pytest.approx((own - scores["average"]).mean())
-            assert table.loc[name, "p_value"] == pytest.approx(evaluate.corrected_t_test(own - scores["average"], ratio))
+            assert table.loc[name, "p_value"] == pytest.approx(
+                evaluate.corrected_t_test(own - scores["average"], ratio)
+            )
     assert np.isnan(table.loc["average", "p_value"])
     np.testing.assert_allclose(table["p_holm"], evaluate.holm(table["p_value"]))
-    assert study.table(baseline="mkl").loc["average", "difference"] == pytest.approx(-table.loc["mkl", "difference"])
+    assert study.table(baseline="mkl").loc["average", "difference"] == pytest.approx(
+        -table.loc["mkl", "difference"]
+    )
 
 
 def test_latex_and_csv(study, tmp_path):
@@ -78,7 +98,9 @@ def test_latex_and_csv(study, tmp_path):
     assert [line for line in text.splitlines() if r"\textbf" in line and line.startswith(best)]
     study.to_csv(tmp_path / "a.csv")
     head = [line for line in (tmp_path / "a.csv").read_text().splitlines() if line.startswith("#")]
-    assert any("worst relative duality gap" in line for line in head) and any("scikit-learn" in line for line in head)
+    assert any("worst relative duality gap" in line for line in head) and any(
+        "scikit-learn" in line for line in head
+    )
     back = pd.read_csv(tmp_path / "a.csv", comment="#")
     np.testing.assert_allclose(back["mean"], study.table()["mean"])
     assert back["model"].tolist() == study.models
@@ -89,7 +111,15 @@ def test_names_and_marks_in_latex():
 
     scores = pd.DataFrame(
         [
-            {"model": name, "metric": "m", "split": split, "score": base + split % 2 / 1000, "params": {}, "n_train": 90, "n_test": 10}
+            {
+                "model": name,
+                "metric": "m",
+                "split": split,
+                "score": base + split % 2 / 1000,
+                "params": {},
+                "n_train": 90,
+                "n_test": 10,
+            }
             for name, base in (("a_b", 0.5), ("c&d", 0.9))
             for split in range(10)
         ]
@@ -100,41 +130,73 @@ def test_names_and_marks_in_latex():
 
 def test_groups_go_to_both_splitters():
     groups = np.random.default_rng(0).integers(0, 9, len(Y))
-    found = evaluate.compare({"a": model()}, W, Y, outer=GroupKFold(3), inner=GroupKFold(3), param_grid={"C": [0.1, 10.0]}, groups=groups)
+    found = evaluate.compare(
+        {"a": model()},
+        W,
+        Y,
+        outer=GroupKFold(3),
+        inner=GroupKFold(3),
+        param_grid={"C": [0.1, 10.0]},
+        groups=groups,
+    )
     wanted = []
     for train, test in GroupKFold(3).split(Y, Y, groups):
         inner = list(GroupKFold(3).split(train, Y[train], groups[train]))
-        wanted.append(GridSearchCV(model(), {"C": [0.1, 10.0]}, cv=inner).fit(W[train], Y[train]).score(W[test], Y[test]))
+        wanted.append(
+            GridSearchCV(model(), {"C": [0.1, 10.0]}, cv=inner)
+            .fit(W[train], Y[train])
+            .score(W[test], Y[test])
+        )
     np.testing.assert_allclose(found.by_model()["a"], wanted)
 
 
 def test_several_scores_choose_for_themselves():
     scoring = {"auc": "roc_auc", "right": "accuracy"}
-    found = evaluate.compare({"a": model()}, HALF, Y, outer=OUTER, inner=INNER, param_grid={"C": [0.01, 1.0]}, scoring=scoring)
+    found = evaluate.compare(
+        {"a": model()}, HALF, Y, outer=OUTER, inner=INNER, param_grid={"C": [0.01, 1.0]}, scoring=scoring
+    )
     for metric, name in scoring.items():
-        np.testing.assert_allclose(found.by_model(metric)["a"], nested(model(), {"C": [0.01, 1.0]}, name), atol=1e-9)
+        np.testing.assert_allclose(
+            found.by_model(metric)["a"], nested(model(), {"C": [0.01, 1.0]}, name), atol=1e-9
+        )
     assert len(found.scores) == 8 and found._csv_table()["metric"].tolist() == ["auc", "right"]
     fails(["metric", "auc", "right"], lambda: found.table(metric="f1"))
 
 
 def test_others_are_fitted_fold_by_fold_with_the_part_of_the_grid_that_they_know():
-    flat = make_pipeline(FunctionTransformer(lambda Z: np.hstack([Z["acids"], Z["rest"]])), StandardScaler(), LogisticRegression())
+    flat = make_pipeline(
+        FunctionTransformer(lambda Z: np.hstack([Z["acids"], Z["rest"]])),
+        StandardScaler(),
+        LogisticRegression(),
+    )
     grid = {"C": [0.1, 1.0], "logisticregression__C": [0.001, 1.0]}
-    found = evaluate.compare({"mkl": model(), "logistic": flat}, W, Y, outer=OUTER, inner=INNER, param_grid=grid, scoring="roc_auc")
+    found = evaluate.compare(
+        {"mkl": model(), "logistic": flat}, W, Y, outer=OUTER, inner=INNER, param_grid=grid, scoring="roc_auc"
+    )
     np.testing.assert_allclose(found.by_model()["mkl"], nested(model(), {"C": [0.1, 1.0]}), atol=1e-9)
-    np.testing.assert_allclose(found.by_model()["logistic"], nested(flat, {"logisticregression__C": [0.001, 1.0]}))
-    assert {tuple(p) for p in found.scores.loc[found.scores["model"] == "logistic", "params"]} == {("logisticregression__C",)}
+    np.testing.assert_allclose(
+        found.by_model()["logistic"], nested(flat, {"logisticregression__C": [0.001, 1.0]})
+    )
+    assert {tuple(p) for p in found.scores.loc[found.scores["model"] == "logistic", "params"]} == {
+        ("logisticregression__C",)
+    }
 
 
 def test_words_from_a_pipeline_and_plain_cross_validation():
     pipe = make_pipeline(FunctionTransformer(lambda Z: Z), model())
     found = evaluate.compare(
-        {"pipe": pipe, "average": "average", "single": "best_single", "heads": model()}, W, Y, outer=OUTER, inner=INNER
+        {"pipe": pipe, "average": "average", "single": "best_single", "heads": model()},
+        W,
+        Y,
+        outer=OUTER,
+        inner=INNER,
     )
     np.testing.assert_allclose(found.by_model()["pipe"], cross_val_score(model(), W, Y, cv=OUTER))
     np.testing.assert_allclose(found.by_model()["heads"], found.by_model()["pipe"])
     np.testing.assert_allclose(found.by_model()["average"], cross_val_score(model(p=2.0), W, Y, cv=OUTER))
-    np.testing.assert_allclose(found.by_model()["single"], nested(model(), {"kernels": [[kernel] for kernel in BANK]}, None))
+    np.testing.assert_allclose(
+        found.by_model()["single"], nested(model(), {"kernels": [[kernel] for kernel in BANK]}, None)
+    )
 
 
 def test_several_classes_regressors_and_a_grid_over_kernels():
@@ -142,7 +204,8 @@ def test_several_classes_regressors_and_a_grid_over_kernels():
     clf = model(kernels=bank)
     found = evaluate.compare({"a": clf}, iris.data, iris.target, outer=KFold(3, shuffle=True, random_state=0))
     np.testing.assert_allclose(
-        found.by_model()["a"], cross_val_score(clf, iris.data, iris.target, cv=KFold(3, shuffle=True, random_state=0))
+        found.by_model()["a"],
+        cross_val_score(clf, iris.data, iris.target, cv=KFold(3, shuffle=True, random_state=0)),
     )
     reg, grid = model(MKLRegressor, kernels=bank), {"C": [0.3, 3.0], "kernels": [bank, bank[:1]]}
     target = iris.data[:, 0]
@@ -177,7 +240,15 @@ def test_nothing_held_out_is_seen():
     for data in (HALF, bad):
         models = {"a": model(normalize="multiplicative"), "b": "best_single"}
         found.append(
-            evaluate.compare(models, Views(data), Y, outer=OUTER, inner=INNER, param_grid={"C": [0.1, 1.0]}, scoring=scoring).scores
+            evaluate.compare(
+                models,
+                Views(data),
+                Y,
+                outer=OUTER,
+                inner=INNER,
+                param_grid={"C": [0.1, 1.0]},
+                scoring=scoring,
+            ).scores
         )
     inside = next(split for split, (_, test) in enumerate(OUTER.split(Y, Y)) if 17 in test)
     there = (found[0]["split"] == inside).to_numpy()

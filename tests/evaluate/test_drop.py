@@ -25,7 +25,9 @@ WITHOUT = {"a": [1, 3], "b": [0, 3], "c": [0, 1, 2]}
 
 
 def model(**more):
-    return MKLClassifier(**{"kernels": BANK, "engine": "local", "tol": 1e-6, "normalize": "multiplicative", **more})
+    return MKLClassifier(
+        **{"kernels": BANK, "engine": "local", "tol": 1e-6, "normalize": "multiplicative", **more}
+    )
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
@@ -34,13 +36,17 @@ def test_without_a_view(wrapped):
     found = evaluate.drop_views(estimator, V, Y, cv=CV, scoring="roc_auc")
     table = found.table().set_index("without")
     base = cross_val_score(model(), V, Y, cv=CV, scoring="roc_auc")
-    assert table.index.tolist() == ["", "a", "b", "c"] and table.loc["", "mean"] == pytest.approx(base.mean(), abs=1e-9)
+    assert table.index.tolist() == ["", "a", "b", "c"] and table.loc["", "mean"] == pytest.approx(
+        base.mean(), abs=1e-9
+    )
     for name, keep in WITHOUT.items():
         scores = cross_val_score(model(kernels=[BANK[m] for m in keep]), V, Y, cv=CV, scoring="roc_auc")
         assert table.loc[name, "mean"] == pytest.approx(scores.mean(), abs=1e-9)
         assert table.loc[name, "std"] == pytest.approx(scores.std(ddof=1), abs=1e-9)
         assert table.loc[name, "difference"] == pytest.approx((base - scores).mean(), abs=1e-9)
-        assert table.loc[name, "p_value"] == pytest.approx(evaluate.corrected_t_test(base - scores, 0.5), nan_ok=True)
+        assert table.loc[name, "p_value"] == pytest.approx(
+            evaluate.corrected_t_test(base - scores, 0.5), nan_ok=True
+        )
     assert np.isnan(table.loc["", "p_value"])
 
 
@@ -53,10 +59,14 @@ def test_without_a_kernel():
 
 def test_ready_made_matrices():
     K = np.stack([kernel(VIEWS) for kernel in BANK], axis=2)
-    found = evaluate.drop_kernels(model(kernels="precomputed", normalize=None), K, Y, cv=CV, scoring="roc_auc").table()
+    found = evaluate.drop_kernels(
+        model(kernels="precomputed", normalize=None), K, Y, cv=CV, scoring="roc_auc"
+    ).table()
     for m in range(4):
         rest = np.delete(K, m, axis=2)
-        scores = cross_val_score(model(kernels="precomputed", normalize=None), rest, Y, cv=CV, scoring="roc_auc")
+        scores = cross_val_score(
+            model(kernels="precomputed", normalize=None), rest, Y, cv=CV, scoring="roc_auc"
+        )
         assert found["mean"].iloc[1 + m] == pytest.approx(scores.mean(), abs=1e-3)
 
 

@@ -8,7 +8,13 @@ import pandas as pd
 import pytest
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold, StratifiedShuffleSplit, permutation_test_score
+from sklearn.model_selection import (
+    GroupKFold,
+    KFold,
+    StratifiedKFold,
+    StratifiedShuffleSplit,
+    permutation_test_score,
+)
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -113,7 +119,10 @@ def test_a_study_that_is_interrupted_in_a_round_keeps_it(tmp_path, monkeypatch, 
         evaluate.permutation(model(ray_params=where), X, Y, n=1, cv=2, random_state=2)
     back()
     assert files(tmp_path) == ["permutation-0"]
-    fails(["checkpoint_dir", "labels"], lambda: evaluate.permutation(model(ray_params=where), X, Y, n=1, cv=2, random_state=3))
+    fails(
+        ["checkpoint_dir", "labels"],
+        lambda: evaluate.permutation(model(ray_params=where), X, Y, n=1, cv=2, random_state=3),
+    )
     found = evaluate.permutation(model(ray_params=where), X, Y, n=1, cv=2, random_state=2)
     assert found.null == pytest.approx(evaluate.permutation(model(), X, Y, n=1, cv=2, random_state=2).null)
 
@@ -121,7 +130,9 @@ def test_a_study_that_is_interrupted_in_a_round_keeps_it(tmp_path, monkeypatch, 
 def test_table_latex_file_and_picture(tmp_path):
     found = evaluate.permutation(model(), X, Y, n=3, cv=2, random_state=0)
     table = found.table()
-    assert len(table) == 1 and table["p_value"].iloc[0] == found.p_value and table["permutations"].iloc[0] == 3
+    assert (
+        len(table) == 1 and table["p_value"].iloc[0] == found.p_value and table["permutations"].iloc[0] == 3
+    )
     assert r"\begin{tabular}" in found.to_latex() and r"p\_value" in found.to_latex()
     found.to_csv(tmp_path / "a.csv")
     assert "random_state: 0" in (tmp_path / "a.csv").read_text()
@@ -141,5 +152,8 @@ def test_errors():
 
 def test_on_ray(ray_cluster):
     where = {"engine": "ray", "ray_params": RayParams(num_shards=2, cpus_per_shard=0.5)}
-    here, far = (evaluate.permutation(model(**more), X, Y, n=2, cv=2, random_state=0, scoring="roc_auc") for more in ({}, where))
+    here, far = (
+        evaluate.permutation(model(**more), X, Y, n=2, cv=2, random_state=0, scoring="roc_auc")
+        for more in ({}, where)
+    )
     np.testing.assert_allclose(here.null, far.null, atol=1e-3)

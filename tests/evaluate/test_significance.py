@@ -32,7 +32,10 @@ def test_differences_without_variance_and_too_few():
 def slow_holm(p):
     """Of every hypothesis: the largest corrected value among those that are at least as sure."""
     ranks = np.sort(p)
-    return [min(1.0, max((len(p) - i) * ranks[i] for i in range(np.searchsorted(ranks, value, "right")))) for value in p]
+    return [
+        min(1.0, max((len(p) - i) * ranks[i] for i in range(np.searchsorted(ranks, value, "right"))))
+        for value in p
+    ]
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))

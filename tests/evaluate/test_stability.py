@@ -17,7 +17,11 @@ from tests.reference import noisy_problem
 
 X, Y = noisy_problem(61, seed=8)
 V = Views({"a": X[:, :2], "b": X[:, 2:]})
-BANK = [kernels.RBF(0.1, view="a"), kernels.RBF(0.5, view="b"), kernels.RBF(0.2, view="a") * kernels.RBF(0.2, view="b")]
+BANK = [
+    kernels.RBF(0.1, view="a"),
+    kernels.RBF(0.5, view="b"),
+    kernels.RBF(0.2, view="a") * kernels.RBF(0.2, view="b"),
+]
 
 
 def model(cls=MKLClassifier, **more):
@@ -49,9 +53,13 @@ def test_weights_of_a_half_are_those_of_its_own_fit(more):
 def test_the_table():
     found = evaluate.stability(model(), V, Y, halves=8, coverage=0.5, threshold=0.4, random_state=0)
     table = found.table()
-    assert table["view"].tolist() == ["a", "b", "a, b"] and table["kernel"].tolist() == [repr(kernel) for kernel in BANK]
+    assert table["view"].tolist() == ["a", "b", "a, b"] and table["kernel"].tolist() == [
+        repr(kernel) for kernel in BANK
+    ]
     np.testing.assert_allclose(table[["low", "high"]], np.quantile(found.weights, [0.25, 0.75], axis=0).T)
-    np.testing.assert_allclose(table["selected"], (found.weights > 0.4 * found.weights.max(1, keepdims=True)).mean(0))
+    np.testing.assert_allclose(
+        table["selected"], (found.weights > 0.4 * found.weights.max(1, keepdims=True)).mean(0)
+    )
     np.testing.assert_allclose(table["mean"], found.weights.mean(0))
 
 
@@ -64,7 +72,9 @@ def test_several_classes(shared):
     table = found.table()
     assert len(table) == (3 if shared else 9) and ("class" in table.columns) != shared
     assert table["kernel"].iloc[2] == "RBF(gamma=0.1) [2]"  # each name once
-    assert np.array_equal(evaluate.stability(estimator, iris.data, iris.target, halves=2, random_state=0).weights, found.weights)
+    assert np.array_equal(
+        evaluate.stability(estimator, iris.data, iris.target, halves=2, random_state=0).weights, found.weights
+    )
 
 
 def test_regression_and_pipelines():

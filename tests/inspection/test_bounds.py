@@ -18,7 +18,7 @@ def size(x, p):
     return x.max() if np.isinf(p) else (x**p).sum() ** (1 / p)
 
 
-# -- the local factor -------------------------------------------------------------------------------------------------------
+# -- the local factor ------------------------------------------------------------------------------
 
 
 def naive_local(lengths, p, alpha):
@@ -63,7 +63,7 @@ def test_the_slowest_decay_counts_and_rows_have_factors_of_their_own():
     np.testing.assert_allclose(diagnostics.bound_factor(lengths, decay=np.inf).factor, 3.0)
 
 
-# -- complexity -------------------------------------------------------------------------------------------------------------
+# -- complexity ------------------------------------------------------------------------------------
 
 
 def naive_complexity(traces, n, p, radius):
@@ -77,11 +77,17 @@ def naive_complexity(traces, n, p, radius):
 def test_complexity_by_definition(p):
     X, _ = noisy_problem()
     traces = np.array([np.trace(kernel(X)) for kernel in BANK]) / len(X)
-    assert np.isclose(diagnostics.complexity(BANK, X, p=p, radius=1.7), naive_complexity(traces, len(X), p, 1.7), rtol=1e-3)
+    assert np.isclose(
+        diagnostics.complexity(BANK, X, p=p, radius=1.7), naive_complexity(traces, len(X), p, 1.7), rtol=1e-3
+    )
 
 
 @settings(max_examples=30, deadline=None)
-@given(sizes=st.lists(st.floats(1e-3, 10), min_size=1, max_size=30), p=st.floats(1, 10), radius=st.floats(0.1, 10))
+@given(
+    sizes=st.lists(st.floats(1e-3, 10), min_size=1, max_size=30),
+    p=st.floats(1, 10),
+    radius=st.floats(0.1, 10),
+)
 def test_complexity_properties(sizes, p, radius):
     stack = np.stack([np.eye(5) * scale for scale in sizes], axis=-1)
     value = diagnostics.complexity(stack, p=p, radius=radius)
@@ -105,7 +111,11 @@ def test_complexity_of_all_sources(tmp_path):
     traces = [*(np.mean(kernel.diag(X)) for kernel in BANK[:3]), 1.0]
     views = {"rows": X, "stack": K[..., :2]}
     mixed = [*(type(kernel)(**{**kernel.get_params(), "view": "rows"}) for kernel in BANK[:3]), mixed[-1]]
-    assert np.isclose(diagnostics.complexity(mixed, views, p=2.0), naive_complexity(np.array(traces), len(X), 2.0, 1.0), rtol=1e-3)
+    assert np.isclose(
+        diagnostics.complexity(mixed, views, p=2.0),
+        naive_complexity(np.array(traces), len(X), 2.0, 1.0),
+        rtol=1e-3,
+    )
     for normalize in (None, "multiplicative", "spherical", "trace"):
         model = MKLClassifier(kernels=BANK, engine="local", normalize=normalize).fit(X, y)
         stack = K if normalize is None else normalised(normalize, K)[0]
@@ -113,7 +123,7 @@ def test_complexity_of_all_sources(tmp_path):
     assert diagnostics.complexity(np.zeros((4, 4, 2))) == 0.0
 
 
-# -- errors -----------------------------------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------
 
 
 def test_errors_name_the_argument():

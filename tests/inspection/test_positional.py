@@ -1,4 +1,6 @@
-"""Contributions of positions and piece lengths: against loops written from the definitions, and against the model's contributions."""
+"""Contributions of positions and piece lengths: against loops written from the definitions, and against the
+model's contributions.
+"""
 
 import numpy as np
 import pandas as pd
@@ -7,12 +9,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import raymkl
-from raymkl import ConvexLocalizedMKLClassifier, LocalizedMKLClassifier, MKLClassifier, MKLRegressor, StochasticMKLClassifier, diagnostics
+from raymkl import (
+    ConvexLocalizedMKLClassifier,
+    LocalizedMKLClassifier,
+    MKLClassifier,
+    MKLRegressor,
+    StochasticMKLClassifier,
+    diagnostics,
+)
 from raymkl.datasets import make_motif_sequences
 from raymkl.diagnostics import positional_importance
 from raymkl.kernels import RBF, Linear, Spectrum, WeightedDegree
 
-BANK = [WeightedDegree(1), WeightedDegree(5), WeightedDegree(3, shift=2), Spectrum(2), Spectrum(4), WeightedDegree(2, shift=2)]
+BANK = [
+    WeightedDegree(1),
+    WeightedDegree(5),
+    WeightedDegree(3, shift=2),
+    Spectrum(2),
+    Spectrum(4),
+    WeightedDegree(2, shift=2),
+]
 
 
 def problem(n=60, length=24, seed=0, unknown=0.03):
@@ -24,7 +40,9 @@ def problem(n=60, length=24, seed=0, unknown=0.03):
 
 
 def fitted(X, y, kernels=BANK, model=MKLClassifier, **more):
-    return model(**{"kernels": kernels, "normalize": "spherical", "engine": "local", "tol": 1e-3, **more}).fit(X, y)
+    return model(
+        **{"kernels": kernels, "normalize": "spherical", "engine": "local", "tol": 1e-3, **more}
+    ).fit(X, y)
 
 
 def same(x, z, i, j, d):
@@ -33,7 +51,9 @@ def same(x, z, i, j, d):
 
 
 def naive(kernel, x, z, length):
-    """(longest piece, length): what one pair of sequences brings to each position of x, straight from the definition of the kernel."""
+    """(longest piece, length): what one pair of sequences brings to each position of x, straight from the
+    definition of the kernel.
+    """
     if isinstance(kernel, Spectrum):
         out = np.zeros((kernel.k, length))
         for i in range(len(x)):
@@ -63,7 +83,15 @@ def test_values_are_those_of_naive_loops(normalize):
     for m, kernel in enumerate(BANK):
         gate = np.ones(len(Z)) if normalize != "spherical" else 1 / np.sqrt(kernel.diag(Z))
         own = np.ones(len(support)) if normalize != "spherical" else 1 / np.sqrt(kernel.diag(support))
-        want = np.stack([sum(a * g * naive(kernel, z, x, 24) for a, g, x in zip(clf.dual_coef_[0], own, support, strict=True)) for z in Z])
+        want = np.stack(
+            [
+                sum(
+                    a * g * naive(kernel, z, x, 24)
+                    for a, g, x in zip(clf.dual_coef_[0], own, support, strict=True)
+                )
+                for z in Z
+            ]
+        )
         want *= gate[:, None, None]
         if normalize == "multiplicative":  # one factor, learned from the training rows
             K = kernel(X)
@@ -86,7 +114,14 @@ def test_sums_are_contributions(seed, length, degree, shift, k, unknown):
     letters, odds = list("ACGTN"), [(1 - unknown) / 4] * 4 + [unknown]
     X = ["".join(rng.choice(letters, length, p=odds)) for _ in range(25)]
     y = np.where(np.arange(25) % 2 == 0, 1, -1)
-    clf = fitted(X[:20], y[:20], [WeightedDegree(degree, shift=shift), Spectrum(k)], normalize=None, tol=1e-2, max_iter=50)
+    clf = fitted(
+        X[:20],
+        y[:20],
+        [WeightedDegree(degree, shift=shift), Spectrum(k)],
+        normalize=None,
+        tol=1e-2,
+        max_iter=50,
+    )
     sums = np.stack([array.sum(axis=(1, 2)) for array in positional_importance(clf, X).values], axis=1)
     want = clf.contributions(X)
     np.testing.assert_allclose(sums, want, atol=1e-10 * max(1.0, np.abs(clf.dual_coef_).sum() * length))
@@ -101,12 +136,39 @@ def three_classes(y):
     [
         lambda X, y: fitted(X, three_classes(y)),
         lambda X, y: fitted(X, y.astype(float), model=MKLRegressor),
-        lambda X, y: fitted(X, y, model=ConvexLocalizedMKLClassifier, n_clusters=2, evenness=0.7, random_state=0),
-        lambda X, y: fitted(X, three_classes(y), model=ConvexLocalizedMKLClassifier, n_clusters=2, evenness="hard", random_state=0),
-        lambda X, y: fitted(X, y, BANK[:3], LocalizedMKLClassifier, gating="kernel", n_init=1, max_iter=3, random_state=0),
-        lambda X, y: fitted(X, three_classes(y), BANK[:3], LocalizedMKLClassifier, gating="kernel", n_init=1, max_iter=2, random_state=0),
+        lambda X, y: fitted(
+            X, y, model=ConvexLocalizedMKLClassifier, n_clusters=2, evenness=0.7, random_state=0
+        ),
+        lambda X, y: fitted(
+            X,
+            three_classes(y),
+            model=ConvexLocalizedMKLClassifier,
+            n_clusters=2,
+            evenness="hard",
+            random_state=0,
+        ),
+        lambda X, y: fitted(
+            X, y, BANK[:3], LocalizedMKLClassifier, gating="kernel", n_init=1, max_iter=3, random_state=0
+        ),
+        lambda X, y: fitted(
+            X,
+            three_classes(y),
+            BANK[:3],
+            LocalizedMKLClassifier,
+            gating="kernel",
+            n_init=1,
+            max_iter=2,
+            random_state=0,
+        ),
     ],
-    ids=["three classes", "regression", "clusters", "hard clusters, three classes", "gates", "gates, three classes"],
+    ids=[
+        "three classes",
+        "regression",
+        "clusters",
+        "hard clusters, three classes",
+        "gates",
+        "gates, three classes",
+    ],
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_every_model_is_explained(make):
@@ -132,14 +194,20 @@ def test_averages_spread_and_totals():
     for i in range(24 - 2):  # pieces of three letters
         want[i : i + 3] += total[0, 2, i] / 3
     np.testing.assert_allclose(spread[0, 2], want, atol=1e-10)
-    np.testing.assert_array_equal(positional_importance(clf, X[:3], only=[4, 1]).values[1], positional_importance(clf, X[:3]).values[1])
+    np.testing.assert_array_equal(
+        positional_importance(clf, X[:3], only=[4, 1]).values[1], positional_importance(clf, X[:3]).values[1]
+    )
     with_one = np.concatenate([positional_importance(clf, [x]).total() for x in X[:3]])
     np.testing.assert_allclose(with_one, total[:3], atol=1e-12)
 
 
 def test_sums_and_multiples_of_string_kernels():
     X, y = problem()
-    bank = [2.5 * WeightedDegree(3), WeightedDegree(2) + 0.5 * (Spectrum(3) + WeightedDegree(4, shift=1)), Spectrum(2) * Spectrum(3)]
+    bank = [
+        2.5 * WeightedDegree(3),
+        WeightedDegree(2) + 0.5 * (Spectrum(3) + WeightedDegree(4, shift=1)),
+        Spectrum(2) * Spectrum(3),
+    ]
     clf = fitted(X, y, bank)
     found = positional_importance(clf, X)
     assert found.kernels == [0, 1]  # a product has no part that belongs to one position
@@ -150,8 +218,18 @@ def test_sums_and_multiples_of_string_kernels():
 def test_views_and_other_kernels():
     X, y = problem()
     rng = np.random.default_rng(0)
-    table = {"left": [x[:10] for x in X], "right": [x[10:] for x in X], "x": rng.normal(size=(len(y), 2)) + y[:, None]}
-    bank = [Linear(view="x"), WeightedDegree(3, view="left"), Spectrum(2, view="right"), RBF(1.0, view="x"), Spectrum(3, view="left")]
+    table = {
+        "left": [x[:10] for x in X],
+        "right": [x[10:] for x in X],
+        "x": rng.normal(size=(len(y), 2)) + y[:, None],
+    }
+    bank = [
+        Linear(view="x"),
+        WeightedDegree(3, view="left"),
+        Spectrum(2, view="right"),
+        RBF(1.0, view="x"),
+        Spectrum(3, view="left"),
+    ]
     clf = fitted(table, y, bank)
     found = positional_importance(clf, table)
     assert found.kernels == [1, 2, 4] and found.views == ["left", "right", "left"]
@@ -167,7 +245,9 @@ def test_views_and_other_kernels():
 
 def test_sequences_of_different_lengths_and_containers(tmp_path):
     rng = np.random.default_rng(1)
-    X = ["".join(rng.choice(list("ACGT"), rng.integers(2, 200 if i == 7 else 12))) for i in range(40)]  # so different that they are sparse
+    X = [
+        "".join(rng.choice(list("ACGT"), rng.integers(2, 200 if i == 7 else 12))) for i in range(40)
+    ]  # so different that they are sparse
     y = np.where(np.arange(40) % 2 == 0, 1, -1)
     clf = fitted(pd.DataFrame({"s": X}), y, [Spectrum(3, view="s")], normalize=None)
     clf.save(tmp_path / "model")
@@ -175,7 +255,9 @@ def test_sequences_of_different_lengths_and_containers(tmp_path):
     frame = pd.DataFrame({"s": X[:20]})
     found = positional_importance(again, frame).total()
     np.testing.assert_allclose(found.sum(axis=(1, 2)), clf.contributions(frame)[:, 0], atol=1e-9)
-    np.testing.assert_allclose(positional_importance(clf, frame, average=True).total(), found.mean(axis=0), atol=1e-12)
+    np.testing.assert_allclose(
+        positional_importance(clf, frame, average=True).total(), found.mean(axis=0), atol=1e-12
+    )
     for x, row in zip(X[:20], found, strict=True):
         assert not row[2, max(len(x) - 2, 0) :].any()  # no piece starts beyond the end
 
@@ -183,7 +265,9 @@ def test_sequences_of_different_lengths_and_containers(tmp_path):
 def test_a_planted_motif_is_seen():
     X, y = make_motif_sequences(300, 30, motifs=["GATTACA"], noise=0.0, jitter=0, random_state=0)
     clf = fitted(X, y, [WeightedDegree(4), Spectrum(3)])
-    picture = positional_importance(clf, [x for x, label in zip(X, y, strict=True) if label == 1], average=True, spread=True)
+    picture = positional_importance(
+        clf, [x for x, label in zip(X, y, strict=True) if label == 1], average=True, spread=True
+    )
     profile = picture.total().sum(axis=0)
     assert set(np.argsort(-profile)[:5]) <= set(range(11, 18))  # GATTACA stands at 11 to 17
     assert profile[11:18].sum() > 5 * np.abs(profile[:8]).sum()
@@ -216,7 +300,9 @@ def test_stochastic_models(n_landmarks):
     """Landmarks have coefficients for every kernel, and two classes one decision value."""
     X, y = problem()
     for labels in (y, y + (np.arange(len(y)) % 2)):
-        clf = fitted(X, labels, BANK, StochasticMKLClassifier, max_iter=3, n_landmarks=n_landmarks, random_state=0)
+        clf = fitted(
+            X, labels, BANK, StochasticMKLClassifier, max_iter=3, n_landmarks=n_landmarks, random_state=0
+        )
         parts = clf.contributions(X)
         for m, values in enumerate(positional_importance(clf, X).values):
             np.testing.assert_allclose(values.sum(axis=(-2, -1)), parts[..., m], atol=1e-9)

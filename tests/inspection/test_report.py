@@ -1,4 +1,6 @@
-"""The report: stands alone, says what the model holds, escapes what users named, and works for every kind of model."""
+"""The report: stands alone, says what the model holds, escapes what users named, and works for every kind of
+model.
+"""
 
 import re
 from html.parser import HTMLParser
@@ -13,7 +15,17 @@ from raymkl import MKLClassifier, MKLRegressor, kernels, load
 from raymkl.inspection.report import charts, evidence
 
 BANK = [*kernels.rbf([0.01, 0.1, 0.5]), kernels.Linear()]
-SECTIONS = ["summary", "weights", "contributions", "convergence", "support", "alignment", "bound", "settings", "environment"]
+SECTIONS = [
+    "summary",
+    "weights",
+    "contributions",
+    "convergence",
+    "support",
+    "alignment",
+    "bound",
+    "settings",
+    "environment",
+]
 VOID = {"meta", "line", "rect", "path", "circle", "link", "br"}
 
 
@@ -85,7 +97,9 @@ def test_two_classes_with_labels(binary, digits):
     _, _, Z, z = digits
     truth = np.where(z % 2 == 1, "odd", "even")
     structure = checked(raymkl.report(binary, Z, truth))
-    assert [name for name in structure.ids if name != "predictions"] == SECTIONS and "predictions" in structure.ids
+    assert [
+        name for name in structure.ids if name != "predictions"
+    ] == SECTIONS and "predictions" in structure.ids
     assert f"accuracy {charts.number(binary.score(Z, truth))}" in structure.text
     assert "ROC curve of odd, area" in structure.text
     assert f"{charts.number(len(binary.support_))} of {charts.number(250)} training rows" in structure.text
@@ -105,7 +119,12 @@ def test_several_classes_and_files(many, digits, tmp_path):
     assert structure.text.count("aria-label") == 0 and page.count("<svg") > 10
     wrong = int(np.sum(loaded.predict(Z) != z))
     counts = re.search(r"is / predicted.*?</table>", page, re.S).group()
-    table = np.array([[int(v.replace(",", "")) for v in re.findall(r'number">([\d,]+)<', row)] for row in counts.split("<tr>")[1:]])
+    table = np.array(
+        [
+            [int(v.replace(",", "")) for v in re.findall(r'number">([\d,]+)<', row)]
+            for row in counts.split("<tr>")[1:]
+        ]
+    )
     assert table.shape == (10, 10) and table.sum() - np.trace(table) == wrong
 
 
@@ -152,11 +171,15 @@ def test_a_thousand_kernels(digits):
 
 def test_localized_weights(digits):
     X, y, Z, z = digits
-    binary = raymkl.ConvexLocalizedMKLClassifier(kernels=BANK[:3], n_clusters=3, random_state=0, engine="local").fit(X, y % 2)
+    binary = raymkl.ConvexLocalizedMKLClassifier(
+        kernels=BANK[:3], n_clusters=3, random_state=0, engine="local"
+    ).fit(X, y % 2)
     structure = checked(raymkl.report(binary, Z, z % 2))
     assert "per cluster" in structure.text and "cluster 2" in structure.text
     few = y < 3
-    several = raymkl.ConvexLocalizedMKLClassifier(kernels=BANK[:3], n_clusters=3, random_state=0, engine="local").fit(X[few], y[few])
+    several = raymkl.ConvexLocalizedMKLClassifier(
+        kernels=BANK[:3], n_clusters=3, random_state=0, engine="local"
+    ).fit(X[few], y[few])
     assert several.kernel_weights_.shape == (3, 3, 3)
     assert "2, cluster 2" in checked(raymkl.report(several)).text
 
@@ -245,7 +268,13 @@ def test_ticks_are_round_and_inside():
 
 
 def test_numbers_are_readable():
-    assert [charts.number(v) for v in (12345, 0.123456, 1e-7, float("inf"), float("nan"))] == ["12,345", "0.1235", "1e-07", "∞", "—"]
+    assert [charts.number(v) for v in (12345, 0.123456, 1e-7, float("inf"), float("nan"))] == [
+        "12,345",
+        "0.1235",
+        "1e-07",
+        "∞",
+        "—",
+    ]
 
 
 def test_models_that_take_tables(digits):
@@ -261,7 +290,12 @@ def test_models_that_take_tables(digits):
     preparation = Preparation({None: names}, dict.fromkeys(names, 1), mean, scale)
     inner = MKLClassifier(kernels=BANK, engine="local").fit(preparation.transform(frame), y % 2)
     model = TableModel(inner, preparation)
-    assert f"accuracy {charts.number(model.score(frame, y % 2))}" in checked(raymkl.report(model, frame, y % 2)).text
+    assert (
+        f"accuracy {charts.number(model.score(frame, y % 2))}"
+        in checked(raymkl.report(model, frame, y % 2)).text
+    )
     np.testing.assert_allclose(diagnostics.block_norms(model), diagnostics.block_norms(inner))
-    np.testing.assert_allclose(diagnostics.alignment(model, frame), diagnostics.alignment(BANK, (X[:, 20:28] - 0.5) / 2.0))
+    np.testing.assert_allclose(
+        diagnostics.alignment(model, frame), diagnostics.alignment(BANK, (X[:, 20:28] - 0.5) / 2.0)
+    )
     assert diagnostics.bound_factor(model).best_p == diagnostics.bound_factor(inner).best_p

@@ -1,4 +1,6 @@
-"""Reports of the stochastic trainer: over support vectors and over landmarks, after a fit, a stream and a file."""
+"""Reports of the stochastic trainer: over support vectors and over landmarks, after a fit, a stream and a
+file.
+"""
 
 import re
 
@@ -21,12 +23,19 @@ TWO = np.where(X[:, 0] + X[:, 1] ** 2 > 0.8, "yes", "no")
 
 
 def model(**more):
-    return StochasticMKLClassifier(**{"kernels": BANK, "C": 0.1, "max_iter": 4, "random_state": 0, "engine": "local", **more})
+    return StochasticMKLClassifier(
+        **{"kernels": BANK, "C": 0.1, "max_iter": 4, "random_state": 0, "engine": "local", **more}
+    )
 
 
 def tiles(page):
     """What the tiles of the summary say, by their names."""
-    return {name: value for value, name in re.findall(r'<div class="tile[^"]*"><b class="[^"]*">([^<]*)</b><span>([^<]*)</span>', page)}
+    return {
+        name: value
+        for value, name in re.findall(
+            r'<div class="tile[^"]*"><b class="[^"]*">([^<]*)</b><span>([^<]*)</span>', page
+        )
+    }
 
 
 @pytest.mark.parametrize("y", [TWO, THREE], ids=["two", "three"])
@@ -39,7 +48,11 @@ def test_after_a_fit_and_out_of_a_file(n_landmarks, y, tmp_path):
         found = checked(page)
         assert set(SECTIONS) <= set(found.ids) and ("predictions" in found.ids) == (len(examples) == 2)
         shown = tiles(page)
-        assert shown["epochs"] == "4" and shown["converged"] == "no" and float(shown["block norm p"]) == pytest.approx(1.564, abs=1e-3)
+        assert (
+            shown["epochs"] == "4"
+            and shown["converged"] == "no"
+            and float(shown["block norm p"]) == pytest.approx(1.564, abs=1e-3)
+        )
         named = {"landmarks", "support vectors"} & set(shown)
         assert named == {"support vectors" if n_landmarks is None else "landmarks"}
         assert ("sum over 15 landmarks" in found.text) == (n_landmarks is not None)

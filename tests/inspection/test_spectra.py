@@ -22,15 +22,21 @@ def test_eigenvalues_of_all_sources():
     found = diagnostics.spectra(BANK, X)
     expected = np.maximum(eigenvalues(K), 0)
     np.testing.assert_allclose(found.eigenvalues, expected, atol=1e-10)
-    assert found.eigenvalues.shape == (5, len(X)) and found.decay.shape == (5,) and found.names[3] == "Linear()"
+    assert (
+        found.eigenvalues.shape == (5, len(X)) and found.decay.shape == (5,) and found.names[3] == "Linear()"
+    )
     assert (np.diff(found.eigenvalues, axis=1) <= 0).all() and found.eigenvalues.min() >= 0
-    np.testing.assert_allclose(found.eigenvalues.sum(axis=1), [np.trace(K[..., m]) / len(X) for m in range(5)])
+    np.testing.assert_allclose(
+        found.eigenvalues.sum(axis=1), [np.trace(K[..., m]) / len(X) for m in range(5)]
+    )
     np.testing.assert_allclose(diagnostics.spectra(K).eigenvalues, expected, atol=1e-10)
     np.testing.assert_array_equal(diagnostics.spectra(BANK, X, only=[3]).eigenvalues, found.eigenvalues[3:4])
     for normalize in ("multiplicative", "spherical", "trace"):
         model = MKLClassifier(kernels=BANK, engine="local", normalize=normalize).fit(X, y)
         np.testing.assert_allclose(
-            diagnostics.spectra(model, X).eigenvalues, np.maximum(eigenvalues(normalised(normalize, K)[0]), 0), atol=1e-9
+            diagnostics.spectra(model, X).eigenvalues,
+            np.maximum(eigenvalues(normalised(normalize, K)[0]), 0),
+            atol=1e-9,
         )
 
 
@@ -38,7 +44,9 @@ def test_rows_are_limited():
     X, _ = noisy_problem(n=300)
     rows = np.unique(np.linspace(0, 299, 60).astype(int))
     np.testing.assert_allclose(
-        diagnostics.spectra(BANK, X, max_rows=60).eigenvalues, diagnostics.spectra(BANK, X[rows]).eigenvalues, atol=1e-12
+        diagnostics.spectra(BANK, X, max_rows=60).eigenvalues,
+        diagnostics.spectra(BANK, X[rows]).eigenvalues,
+        atol=1e-12,
     )
 
 

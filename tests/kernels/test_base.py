@@ -8,7 +8,19 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 from raymkl.data.views import view_key
-from raymkl.kernels import RBF, Chi2, Custom, HistogramIntersection, Laplacian, Linear, Polynomial, Precomputed, Product, Scaled, Sum
+from raymkl.kernels import (
+    RBF,
+    Chi2,
+    Custom,
+    HistogramIntersection,
+    Laplacian,
+    Linear,
+    Polynomial,
+    Precomputed,
+    Product,
+    Scaled,
+    Sum,
+)
 from raymkl.kernels.pairs.statistics import InnerProduct, KernelValue, SquaredDistance
 
 rng = np.random.default_rng(3)
@@ -48,7 +60,11 @@ def test_sums_and_products_are_entry_by_entry(left, right, operation):
     assert kernel(X).dtype == np.float64 and eigenvalues[0] > -1e-8 * eigenvalues[-1]
 
 
-@pytest.mark.parametrize("kernel", [RBF(0.5), Linear(view=0), Custom(cosine), RBF() + Linear(), RBF() * Laplacian(), 3 * RBF()], ids=repr)
+@pytest.mark.parametrize(
+    "kernel",
+    [RBF(0.5), Linear(view=0), Custom(cosine), RBF() + Linear(), RBF() * Laplacian(), 3 * RBF()],
+    ids=repr,
+)
 @pytest.mark.parametrize("scale", [2, 0.25, np.float64(3.0), np.float32(0.5)], ids=repr)
 def test_scaling(kernel, scale):
     for scaled in (scale * kernel, kernel * scale):
@@ -99,7 +115,12 @@ def test_powers_of_composites(kernel, powers):
 
 @pytest.mark.parametrize("scale", [0, 0.0, -1, np.nan, np.inf])
 def test_scaling_must_be_positive(scale):
-    for make in (lambda: scale * RBF(), lambda: RBF() * scale, lambda: Scaled(RBF(), scale), lambda: (2 * RBF()).set_params(scale=scale)):
+    for make in (
+        lambda: scale * RBF(),
+        lambda: RBF() * scale,
+        lambda: Scaled(RBF(), scale),
+        lambda: (2 * RBF()).set_params(scale=scale),
+    ):
         with pytest.raises(ValueError, match="positive"):
             make()
 
@@ -134,7 +155,9 @@ def test_scaled_precomputed_is_the_scaled_matrix_or_an_early_error():
 
 
 @pytest.mark.parametrize(
-    "kernel", [Chi2() + RBF(), RBF() * Chi2(), 2 * Chi2(), 2 * (Chi2() + RBF()), 2 * (RBF() + Chi2()) * Linear()], ids=repr
+    "kernel",
+    [Chi2() + RBF(), RBF() * Chi2(), 2 * Chi2(), 2 * (Chi2() + RBF()), 2 * (RBF() + Chi2()) * Linear()],
+    ids=repr,
 )
 def test_parts_that_need_histograms_still_check_their_input(kernel):
     assert np.isfinite(kernel(X)).all()
@@ -146,7 +169,11 @@ def test_get_params():
     kernel = 2.0 * (RBF(0.5, view="a") + Polynomial(2))
     assert kernel.get_params(deep=False) == {"kernel": kernel.kernel, "scale": 2.0}
     deep = kernel.get_params()
-    assert deep["kernel__left__gamma"] == 0.5 and deep["kernel__left__view"] == "a" and deep["kernel__right__degree"] == 2
+    assert (
+        deep["kernel__left__gamma"] == 0.5
+        and deep["kernel__left__view"] == "a"
+        and deep["kernel__right__degree"] == 2
+    )
     assert set(RBF().get_params()) == {"gamma", "view"}
 
 
@@ -158,7 +185,8 @@ def test_set_params():
 
 
 @pytest.mark.parametrize(
-    "kernel, name, known", [(RBF(), "width", "gamma"), (RBF() + Linear(), "left__width", "gamma"), (2 * RBF(), "x", "scale")]
+    "kernel, name, known",
+    [(RBF(), "width", "gamma"), (RBF() + Linear(), "left__width", "gamma"), (2 * RBF(), "x", "scale")],
 )
 def test_unknown_parameters_are_named(kernel, name, known):
     with pytest.raises(ValueError, match=f"no parameter '{name.split('__')[-1]}'.*{known}"):

@@ -21,7 +21,11 @@ def test_widths_follow_the_median_distance():
     median = np.median(squares[squares > 0])
     np.testing.assert_allclose(widths_around(X), [1 / (width * median) for width in WIDTHS], rtol=1e-9)
     sums = np.abs(X[:, None] - X[None]).sum(axis=2)
-    np.testing.assert_allclose(widths_around(X, L1Distance()), [1 / (width * np.median(sums[sums > 0])) for width in WIDTHS], rtol=1e-9)
+    np.testing.assert_allclose(
+        widths_around(X, L1Distance()),
+        [1 / (width * np.median(sums[sums > 0])) for width in WIDTHS],
+        rtol=1e-9,
+    )
 
 
 @given(st.floats(1e-3, 1e3))
@@ -30,7 +34,9 @@ def test_widths_scale_with_the_data(factor):
     np.testing.assert_allclose(np.array(widths_around(factor * X)) * factor**2, widths_around(X), rtol=1e-6)
 
 
-@pytest.mark.parametrize("X", [np.zeros((5, 2)), np.ones((1, 3)), sp.eye(6, format="csr")], ids=["equal rows", "one row", "sparse"])
+@pytest.mark.parametrize(
+    "X", [np.zeros((5, 2)), np.ones((1, 3)), sp.eye(6, format="csr")], ids=["equal rows", "one row", "sparse"]
+)
 def test_tables_without_distances(X):
     bank = default_bank(X)
     assert len(bank) == len(WIDTHS) + 1 and all(np.isfinite(kernel(X)).all() for kernel in bank)
@@ -45,7 +51,7 @@ def test_a_classifier_without_arguments(load, at_least):
         assert MKLClassifier().fit(X[::2], y[::2]).score(X[1::2], y[1::2]) >= at_least
 
 
-# -- columns on different scales --------------------------------------------------------------------------------------
+# -- columns on different scales -------------------------------------------------------------------
 
 
 def test_ratio_and_columns():
@@ -88,9 +94,15 @@ def fit(X, kernels):
     return MKLClassifier(kernels=kernels, C=1e-3, tol=0.1, engine="local").fit(X, LABELS)
 
 
-@pytest.mark.parametrize("kernels", [[RBF(1e-8)], [Linear()], [Chi2(1.0), RBF(1e-8)]], ids=["distance", "product", "mixed"])
+@pytest.mark.parametrize(
+    "kernels", [[RBF(1e-8)], [Linear()], [Chi2(1.0), RBF(1e-8)]], ids=["distance", "product", "mixed"]
+)
 def test_a_warning_names_the_columns(kernels):
-    with pytest.warns(UserWarning, match=r"columns of X differ by orders of magnitude \(column 2 is [\d,]+ times as wide as column [01]\)"):
+    with pytest.warns(
+        UserWarning,
+        match=r"columns of X differ by orders of magnitude \(column 2 is [\d,]+ times as wide as column "
+        r"[01]\)",
+    ):
         fit(WIDE, kernels)
 
 
@@ -105,7 +117,11 @@ def test_names_of_columns_and_views():
 
 @pytest.mark.parametrize(
     "X, kernels",
-    [(WIDE, [Chi2(1e-4), HistogramIntersection()]), (WIDE[:, :2], [Linear()]), (WIDE / WIDE.std(axis=0), [Linear(), RBF(0.1)])],
+    [
+        (WIDE, [Chi2(1e-4), HistogramIntersection()]),
+        (WIDE[:, :2], [Linear()]),
+        (WIDE / WIDE.std(axis=0), [Linear(), RBF(0.1)]),
+    ],
 )
 def test_no_warning_without_a_reason(X, kernels):
     with warnings.catch_warnings():

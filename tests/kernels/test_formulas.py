@@ -5,10 +5,23 @@ import pytest
 import scipy.sparse as sp
 from sklearn.metrics import pairwise
 
-from raymkl.kernels import RBF, Chi2, Custom, HistogramIntersection, Laplacian, Linear, Polynomial, Precomputed, rbf
+from raymkl.kernels import (
+    RBF,
+    Chi2,
+    Custom,
+    HistogramIntersection,
+    Laplacian,
+    Linear,
+    Polynomial,
+    Precomputed,
+    rbf,
+)
 
 rng = np.random.default_rng(2)
-SIGNED = rng.normal(size=(12, 5)) * (rng.uniform(size=(12, 5)) > 0.3), rng.normal(size=(7, 5)) * (rng.uniform(size=(7, 5)) > 0.3)
+SIGNED = (
+    rng.normal(size=(12, 5)) * (rng.uniform(size=(12, 5)) > 0.3),
+    rng.normal(size=(7, 5)) * (rng.uniform(size=(7, 5)) > 0.3),
+)
 HISTOGRAMS = np.abs(SIGNED[0]), np.abs(SIGNED[1])
 
 
@@ -18,7 +31,11 @@ def intersection(X, Z):
 
 CASES = {
     "linear": (Linear(), pairwise.linear_kernel, SIGNED),
-    "polynomial": (Polynomial(3, 0.5, 1.0), lambda X, Z: pairwise.polynomial_kernel(X, Z, degree=3, gamma=0.5, coef0=1.0), SIGNED),
+    "polynomial": (
+        Polynomial(3, 0.5, 1.0),
+        lambda X, Z: pairwise.polynomial_kernel(X, Z, degree=3, gamma=0.5, coef0=1.0),
+        SIGNED,
+    ),
     "polynomial default": (Polynomial(), lambda X, Z: (X @ Z.T) ** 3, SIGNED),
     "polynomial even": (Polynomial(2, 2.0, 0.25), lambda X, Z: (2 * X @ Z.T + 0.25) ** 2, SIGNED),
     "polynomial high": (Polynomial(15, 0.1, 1.0), lambda X, Z: (0.1 * X @ Z.T + 1) ** 15, SIGNED),
@@ -79,10 +96,14 @@ def test_powers_are_the_profile(kernel, reference, data):
     if powers is None:
         assert isinstance(kernel, RBF | Laplacian | Chi2)
     else:
-        np.testing.assert_allclose(np.polynomial.polynomial.polyval(t, powers), kernel.profile(t), rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(
+            np.polynomial.polynomial.polyval(t, powers), kernel.profile(t), rtol=1e-10, atol=1e-12
+        )
 
 
-@pytest.mark.parametrize("kernel", [RBF(0.5), Laplacian(0.5), Linear(), Chi2(0.5), HistogramIntersection()], ids=repr)
+@pytest.mark.parametrize(
+    "kernel", [RBF(0.5), Laplacian(0.5), Linear(), Chi2(0.5), HistogramIntersection()], ids=repr
+)
 def test_rows_of_different_width_are_an_error(kernel):
     X, Z = HISTOGRAMS
     for left, right in ((X, Z[:, :3]), (X[:, :3], Z)):
@@ -115,7 +136,11 @@ def test_bad_coef0(coef0):
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix], ids=["dense", "sparse"])
 def test_histogram_kernels_refuse_negative_input(kernel, form):
     good, bad = HISTOGRAMS[0], SIGNED[0]
-    for call in (lambda: kernel(form(bad)), lambda: kernel(form(good), form(bad)), lambda: kernel.diag(form(bad))):
+    for call in (
+        lambda: kernel(form(bad)),
+        lambda: kernel(form(good), form(bad)),
+        lambda: kernel.diag(form(bad)),
+    ):
         with pytest.raises(ValueError, match=f"{type(kernel).__name__}.*non-negative.*{bad.min():.6g}"):
             call()
 
@@ -147,7 +172,9 @@ def plain(A, B):
     return A @ B.T
 
 
-@pytest.mark.parametrize("answer", [lambda A: np.ones(1), lambda A: np.full(len(A), np.nan)], ids=["shape", "nan"])
+@pytest.mark.parametrize(
+    "answer", [lambda A: np.ones(1), lambda A: np.full(len(A), np.nan)], ids=["shape", "nan"]
+)
 def test_custom_diagonals_are_checked(answer):
     with pytest.raises(ValueError):
         Custom(plain, diag_function=answer).diag(SIGNED[0])
@@ -162,7 +189,10 @@ def test_custom_diagonal_function_is_used():
 
 def test_custom_sees_the_view_in_float64_and_sparse_rows_as_they_are():
     seen = []
-    kernel = Custom(lambda A, B: seen.append(A) or np.asarray((A @ B.T).todense() if sp.issparse(A) else A @ B.T), view=[0, 2])
+    kernel = Custom(
+        lambda A, B: seen.append(A) or np.asarray((A @ B.T).todense() if sp.issparse(A) else A @ B.T),
+        view=[0, 2],
+    )
     kernel(SIGNED[0].astype(np.float32), SIGNED[1].astype(np.float32))
     assert seen[-1].dtype == np.float64 and seen[-1].shape == (12, 2)
     kernel(sp.csr_matrix(SIGNED[0]), sp.csr_matrix(SIGNED[1]))
@@ -172,7 +202,9 @@ def test_custom_sees_the_view_in_float64_and_sparse_rows_as_they_are():
 def test_precomputed():
     stack = np.stack([SIGNED[0] @ SIGNED[0].T, np.eye(12)], axis=2)
     np.testing.assert_array_equal(Precomputed(index=1)(stack), np.eye(12))
-    np.testing.assert_array_equal(Precomputed(view="K")({"K": stack[:, :, 0], "other": SIGNED[0]}), stack[:, :, 0])
+    np.testing.assert_array_equal(
+        Precomputed(view="K")({"K": stack[:, :, 0], "other": SIGNED[0]}), stack[:, :, 0]
+    )
     np.testing.assert_array_equal(Precomputed().diag(stack), np.diagonal(stack[:, :, 0]))
     assert Precomputed(index=1)(stack[:4].astype(np.float32)).dtype == np.float64
     with pytest.raises(TypeError, match="without Z"):

@@ -38,7 +38,9 @@ def test_ready_made_matrices_in_memory_and_in_a_store(tmp_path):
     for bank, order in ((picked, (4, 1)), ([stored[4], stored[1]], (4, 1))):
         found = dict(kernel_matrices(bank, matrices_of(K, bank, square=True), rows))
         for position, m in enumerate(order):
-            np.testing.assert_allclose(found[position], K[np.ix_(rows, rows)][..., m], rtol=1e-6)  # a store keeps float32
+            np.testing.assert_allclose(
+                found[position], K[np.ix_(rows, rows)][..., m], rtol=1e-6
+            )  # a store keeps float32
 
 
 def test_strings():

@@ -26,4 +26,6 @@ def test_survey(rows, moved, monkeypatch):
     stack[40, 7, 1] += 3.0
     expected = np.abs(stack), np.abs(stack - stack.swapaxes(0, 1)), np.abs(stack) - roots[:, None] * roots
     given = np.moveaxis(np.ascontiguousarray(np.moveaxis(stack, 2, 0)), 0, 2) if moved else stack
-    np.testing.assert_allclose(matrix_facts.survey(given, roots, 2), [values.max(axis=(0, 1)) for values in expected], rtol=1e-12)
+    np.testing.assert_allclose(
+        matrix_facts.survey(given, roots, 2), [values.max(axis=(0, 1)) for values in expected], rtol=1e-12
+    )

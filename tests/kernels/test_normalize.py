@@ -12,7 +12,12 @@ MATRICES = [kernel(X) for kernel in KERNELS]
 
 
 def factors(kind, matrices):
-    return scales(kind, np.array([np.trace(K) for K in matrices]), np.array([K.sum() for K in matrices]), len(matrices[0]))
+    return scales(
+        kind,
+        np.array([np.trace(K) for K in matrices]),
+        np.array([K.sum() for K in matrices]),
+        len(matrices[0]),
+    )
 
 
 def test_multiplicative():
@@ -78,7 +83,9 @@ def test_spherical_gate_is_closed_for_rows_without_length():
 
 def test_gate_of_diagonal():
     with np.errstate(divide="raise", invalid="raise"):
-        np.testing.assert_array_equal(gate_of_diagonal(np.array([4.0, 0.0, -1.0, 0.25])), [0.5, 0.0, 0.0, 2.0])
+        np.testing.assert_array_equal(
+            gate_of_diagonal(np.array([4.0, 0.0, -1.0, 0.25])), [0.5, 0.0, 0.0, 2.0]
+        )
 
 
 def test_gate_of_a_kernel_that_a_user_wrote():
@@ -88,7 +95,9 @@ def test_gate_of_a_kernel_that_a_user_wrote():
 
 @pytest.mark.parametrize("n, zeta", [(50, 2), (600, 2), (600, 100), (600, 0)])
 def test_tail_of_a_matrix(n, zeta):
-    """All eigenvalues of small matrices, the leading ones of larger ones: the same sum; that of equal eigenvalues, too."""
+    """All eigenvalues of small matrices, the leading ones of larger ones: the same sum; that of equal
+    eigenvalues, too.
+    """
     X = np.random.default_rng(0).standard_normal((n, 20))
     for matrix in (X @ X.T, np.eye(n), np.exp(-0.01 * ((X[:, None] - X[None]) ** 2).sum(-1))):
         want = np.linalg.eigvalsh(matrix)[: n - zeta].sum()

@@ -19,7 +19,13 @@ def slow_scores(X, coef=COEF, noise=NOISE, scales=SCALES):
     out = []
     for x in X:
         angles = [(scales * row) @ x for row in noise]
-        out.append([sum(c * v for c, v in zip(row, [*np.cos(angles), *np.sin(angles)], strict=True)) / np.sqrt(len(noise)) for row in coef])
+        out.append(
+            [
+                sum(c * v for c, v in zip(row, [*np.cos(angles), *np.sin(angles)], strict=True))
+                / np.sqrt(len(noise))
+                for row in coef
+            ]
+        )
     return np.array(out)
 
 
@@ -52,7 +58,9 @@ def test_scores_and_losses(monkeypatch):
     every = rf.hinges(slow)
     np.testing.assert_allclose(every, [[slow_loss(s, m) for m in range(CLASSES)] for s in slow], atol=1e-12)
     own = np.exp(-every)
-    np.testing.assert_allclose(np.exp(rf.log_probabilities(X, WAVES, COEF)), own / own.sum(axis=1, keepdims=True), atol=1e-12)
+    np.testing.assert_allclose(
+        np.exp(rf.log_probabilities(X, WAVES, COEF)), own / own.sum(axis=1, keepdims=True), atol=1e-12
+    )
 
 
 def test_probabilities_of_huge_losses_are_finite():
@@ -79,7 +87,9 @@ def test_gradients_are_those_of_differences(tile, monkeypatch):
         assert by_coef[m, j] == pytest.approx(slope, abs=1e-6)
     for j in range(COLUMNS):
         e = step * np.eye(COLUMNS)[j]
-        slope = (objective(COEF, np.log(SCALES) + e, shares) - objective(COEF, np.log(SCALES) - e, shares)) / (2 * step)
+        slope = (
+            objective(COEF, np.log(SCALES) + e, shares) - objective(COEF, np.log(SCALES) - e, shares)
+        ) / (2 * step)
         assert by_scales[j] == pytest.approx(slope, abs=1e-5)
     same, none = rf.gradients(X, Y, shares, WAVES, COEF, scales=False)
     np.testing.assert_array_equal(same, by_coef)
@@ -89,7 +99,10 @@ def test_gradients_are_those_of_differences(tile, monkeypatch):
 def test_gradients_in_float32_are_close():
     shares = RANDOM.random(len(X))
     exact = rf.gradients(X, Y, shares, WAVES, COEF, scales=True)
-    short = rf.gradients(*(a if a.dtype.kind == "i" else a.astype(np.float32) for a in (X, Y, shares, WAVES, COEF)), scales=True)
+    short = rf.gradients(
+        *(a if a.dtype.kind == "i" else a.astype(np.float32) for a in (X, Y, shares, WAVES, COEF)),
+        scales=True,
+    )
     for a, b in zip(short, exact, strict=True):
         assert a.dtype == np.float32
         np.testing.assert_allclose(a, b, atol=1e-4 * np.abs(b).max())

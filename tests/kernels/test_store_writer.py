@@ -1,4 +1,6 @@
-"""Writing kernel stores: what is written is what is read, whatever it came from, and nothing that is half is taken for whole."""
+"""Writing kernel stores: what is written is what is read, whatever it came from, and nothing that is half is
+taken for whole.
+"""
 
 import json
 import os
@@ -23,14 +25,19 @@ def small(tmp_path):
     return write_store(tmp_path / "small", STACK, block_rows=5, progress=False)
 
 
-# -- round trips ------------------------------------------------------------------------------------------------------
+# -- round trips -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("block_rows", BLOCK_SIZES)
 @pytest.mark.parametrize("dtype", [np.float32, "float64"])
 def test_array_round_trip(tmp_path, block_rows, dtype):
     store = write_store(tmp_path / "k", STACK, block_rows=block_rows, dtype=dtype, progress=False)
-    assert store.shape == STACK.shape and store.ndim == 3 and store.dtype == np.dtype(dtype) and store.names is None
+    assert (
+        store.shape == STACK.shape
+        and store.ndim == 3
+        and store.dtype == np.dtype(dtype)
+        and store.names is None
+    )
     assert store.nbytes == STACK.size * store.dtype.itemsize
     height = min(block_rows or N, N)
     assert store.row_ranges == tuple((start, min(start + height, N)) for start in range(0, N, height))
@@ -51,9 +58,13 @@ def test_list_of_matrices_round_trip(tmp_path, block_rows, monkeypatch):
 
 def test_one_matrix_integers_and_strides(tmp_path):
     gram = np.arange(16).reshape(4, 4) + np.arange(16).reshape(4, 4).T
-    np.testing.assert_array_equal(whole(write_store(tmp_path / "one", gram, progress=False)), gram[:, :, None])
+    np.testing.assert_array_equal(
+        whole(write_store(tmp_path / "one", gram, progress=False)), gram[:, :, None]
+    )
     reversed_stack = STACK[::-1, ::-1, ::2]
-    np.testing.assert_array_equal(whole(write_store(tmp_path / "strides", reversed_stack, progress=False)), STACK32[::-1, ::-1, ::2])
+    np.testing.assert_array_equal(
+        whole(write_store(tmp_path / "strides", reversed_stack, progress=False)), STACK32[::-1, ::-1, ::2]
+    )
 
 
 BANK = [
@@ -71,7 +82,9 @@ BANK = [
 
 
 @pytest.mark.parametrize("block_rows", BLOCK_SIZES)
-@pytest.mark.parametrize("block_bytes", [1, 8 * N * 8 * 6, 64 * 2**20], ids=["bands of a block", "bands of blocks", "one band"])
+@pytest.mark.parametrize(
+    "block_bytes", [1, 8 * N * 8 * 6, 64 * 2**20], ids=["bands of a block", "bands of blocks", "one band"]
+)
 def test_kernels_over_views(tmp_path, monkeypatch, block_rows, block_bytes):
     monkeypatch.setattr(writer_module, "BLOCK_BYTES", block_bytes)
     monkeypatch.setattr(writer_module, "PORTION_BYTES", 100 * len(BANK))
@@ -85,7 +98,13 @@ def test_kernels_over_views(tmp_path, monkeypatch, block_rows, block_bytes):
 
 @pytest.mark.parametrize(
     "container",
-    [np.asarray, sp.csr_matrix, pd.DataFrame, np.ndarray.tolist, lambda X: pa.table({str(j): X[:, j] for j in range(X.shape[1])})],
+    [
+        np.asarray,
+        sp.csr_matrix,
+        pd.DataFrame,
+        np.ndarray.tolist,
+        lambda X: pa.table({str(j): X[:, j] for j in range(X.shape[1])}),
+    ],
     ids=["ndarray", "sparse", "frame", "list", "table"],
 )
 def test_kernels_over_containers(tmp_path, container):
@@ -99,12 +118,19 @@ def test_kernels_over_containers(tmp_path, container):
 def test_columns_of_an_array_as_views(tmp_path):
     bank = [k.RBF(0.5, view=[0, 2]), k.Linear(view=1), k.RBF(0.5, view=slice(1, 3))]
     store = write_store(tmp_path / "k", bank, VIEWS["a"], block_rows=6, dtype=np.float64, progress=False)
-    np.testing.assert_allclose(whole(store), np.stack([kernel(VIEWS["a"]) for kernel in bank], axis=2), rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(
+        whole(store), np.stack([kernel(VIEWS["a"]) for kernel in bank], axis=2), rtol=1e-12, atol=1e-13
+    )
 
 
 def test_ready_made_matrices_among_kernels(tmp_path):
     X = {"a": VIEWS["a"], "stack": STACK, "matrix": STACK[:, :, 0]}
-    bank = [k.Precomputed(view="stack", index=2), k.RBF(view="a"), k.Precomputed(view="matrix"), k.Precomputed(view="stack", index=0)]
+    bank = [
+        k.Precomputed(view="stack", index=2),
+        k.RBF(view="a"),
+        k.Precomputed(view="matrix"),
+        k.Precomputed(view="stack", index=0),
+    ]
     store = write_store(tmp_path / "k", bank, X, block_rows=5, dtype=np.float64, progress=False)
     found = whole(store)
     for position, matrix in ((0, STACK[:, :, 2]), (2, STACK[:, :, 0]), (3, STACK[:, :, 0])):
@@ -117,7 +143,9 @@ def test_ready_made_matrices_among_kernels(tmp_path):
 def test_far_from_the_origin_rows_of_all_blocks_share_a_center(tmp_path):
     """Blocks that were centred one by one would lose their distances to each other."""
     X = VIEWS["a"] + 1e6 + np.arange(N)[:, None]
-    found = whole(write_store(tmp_path / "k", [k.RBF(0.3)], X, block_rows=3, dtype=np.float64, progress=False))[:, :, 0]
+    found = whole(
+        write_store(tmp_path / "k", [k.RBF(0.3)], X, block_rows=3, dtype=np.float64, progress=False)
+    )[:, :, 0]
     direct = np.exp(-0.3 * ((X[:, None] - X[None]) ** 2).sum(axis=2))
     np.testing.assert_allclose(found, direct, rtol=1e-9)
     np.testing.assert_array_equal(np.diagonal(found), 1.0)
@@ -127,7 +155,9 @@ def test_a_function_that_is_not_quite_symmetric_is_stored_symmetric(tmp_path):
     def lopsided(A, B):
         return A @ B.T + 1e-9 * A[:, :1]
 
-    store = write_store(tmp_path / "k", [k.Custom(lopsided)], VIEWS["a"], block_rows=4, dtype=np.float64, progress=False)
+    store = write_store(
+        tmp_path / "k", [k.Custom(lopsided)], VIEWS["a"], block_rows=4, dtype=np.float64, progress=False
+    )
     found = whole(store)
     np.testing.assert_array_equal(found, np.swapaxes(found, 0, 1))
     np.testing.assert_allclose(found[:, :, 0], VIEWS["a"] @ VIEWS["a"].T, atol=1e-7)
@@ -142,7 +172,10 @@ def test_default_blocks_have_the_intended_size(tmp_path, monkeypatch):
 
 def test_files_are_plain_arrow(small):
     """As the module's docstring says, without any help of raymkl."""
-    assert sorted(os.listdir(small.path)) == [*(f"rows-{s:06d}-{min(s + 5, N):06d}.arrow" for s in range(0, N, 5)), "store.json"]
+    assert sorted(os.listdir(small.path)) == [
+        *(f"rows-{s:06d}-{min(s + 5, N):06d}.arrow" for s in range(0, N, 5)),
+        "store.json",
+    ]
     for start, stop in small.row_ranges:
         file = str(small.path / f"rows-{start:06d}-{stop:06d}.arrow")
         column = pa.ipc.open_file(file).read_all()["kernels"]
@@ -150,19 +183,28 @@ def test_files_are_plain_arrow(small):
         assert column.num_chunks == 1
         np.testing.assert_array_equal(column.chunk(0).to_numpy_ndarray(), STACK32[start:stop])
     description = json.loads((small.path / "store.json").read_text())
-    assert (description["format"], description["n_rows"], description["n_kernels"], description["dtype"]) == (1, N, DEPTH, "float32")
+    assert (description["format"], description["n_rows"], description["n_kernels"], description["dtype"]) == (
+        1,
+        N,
+        DEPTH,
+        "float32",
+    )
 
 
-# -- progress and half-written stores ---------------------------------------------------------------------------------
+# -- progress and half-written stores --------------------------------------------------------------
 
 
 def test_progress_is_called_after_every_block(tmp_path):
     calls = []
-    write_store(tmp_path / "k", STACK, block_rows=10, progress=lambda done, total: calls.append((done, total)))
+    write_store(
+        tmp_path / "k", STACK, block_rows=10, progress=lambda done, total: calls.append((done, total))
+    )
     assert calls == [(10, N), (20, N), (N, N)]
 
 
-@pytest.mark.parametrize("progress, terminal, shown", [(None, True, True), (None, False, False), (False, True, False)])
+@pytest.mark.parametrize(
+    "progress, terminal, shown", [(None, True, True), (None, False, False), (False, True, False)]
+)
 def test_progress_line(tmp_path, monkeypatch, capsys, progress, terminal, shown):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     write_store(tmp_path / "k", STACK, block_rows=10, progress=progress)
@@ -233,7 +275,7 @@ def test_is_store(small, tmp_path):
         assert is_store(other) is False
 
 
-# -- what cannot be written -------------------------------------------------------------------------------------------
+# -- what cannot be written ------------------------------------------------------------------------
 
 
 def with_value(value, place, array=STACK):
@@ -254,7 +296,12 @@ def with_value(value, place, array=STACK):
         ([STACK], None, ValueError, "matrix 0 has shape"),
         ([1.0, 2.0], None, ValueError, "matrix 0 has shape"),
         (STACK * 1j, None, ValueError, "complex"),
-        ([STACK[:, :, 0], STACK[:, :, 0].astype(object)], None, ValueError, "matrix 1 must hold real numbers"),
+        (
+            [STACK[:, :, 0], STACK[:, :, 0].astype(object)],
+            None,
+            ValueError,
+            "matrix 1 must hold real numbers",
+        ),
         (sp.eye(4), None, TypeError, "sparse"),
         ([sp.csr_matrix(np.eye(4))], None, TypeError, "sparse"),
         (STACK, VIEWS, ValueError, "X is only for kernels"),
@@ -274,7 +321,14 @@ def test_unusable_input_is_refused(tmp_path, given, X, error, message):
 
 
 @pytest.mark.parametrize(
-    "options", [{"block_rows": 0}, {"block_rows": 2.5}, {"block_rows": True}, {"dtype": np.int32}, {"dtype": np.float16}]
+    "options",
+    [
+        {"block_rows": 0},
+        {"block_rows": 2.5},
+        {"block_rows": True},
+        {"dtype": np.int32},
+        {"dtype": np.float16},
+    ],
 )
 def test_unusable_options_are_refused(tmp_path, options):
     with pytest.raises(ValueError, match=next(iter(options))):
@@ -282,18 +336,28 @@ def test_unusable_options_are_refused(tmp_path, options):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("value, word", [(np.nan, "NaN"), (np.inf, "infinite"), (-1e300, "too large for float32")])
+@pytest.mark.parametrize(
+    "value, word", [(np.nan, "NaN"), (np.inf, "infinite"), (-1e300, "too large for float32")]
+)
 @pytest.mark.parametrize("form", ["stack", "list", "precomputed"])
 def test_values_that_are_not_finite_are_named(tmp_path, recwarn, value, word, form):
     stack = with_value(value, (13, 4, 2))
-    given = {"stack": stack, "list": list(np.moveaxis(stack, 2, 0)), "precomputed": [k.Precomputed(index=m) for m in range(DEPTH)]}[form]
+    given = {
+        "stack": stack,
+        "list": list(np.moveaxis(stack, 2, 0)),
+        "precomputed": [k.Precomputed(index=m) for m in range(DEPTH)],
+    }[form]
     with pytest.raises(ValueError, match=rf"kernel 2.* is .*{word}.* at row 13, column 4") as caught:
-        write_store(tmp_path / "k", given, stack if form == "precomputed" else None, block_rows=4, progress=False)
+        write_store(
+            tmp_path / "k", given, stack if form == "precomputed" else None, block_rows=4, progress=False
+        )
     assert ("Precomputed(index=2)" in str(caught.value)) == (form == "precomputed")
     assert list(tmp_path.iterdir()) == [] and len(recwarn) == 0
 
 
-@pytest.mark.parametrize("container", [np.asarray, sp.csr_matrix, lambda X: X.astype(object)], ids=["dense", "sparse", "objects"])
+@pytest.mark.parametrize(
+    "container", [np.asarray, sp.csr_matrix, lambda X: X.astype(object)], ids=["dense", "sparse", "objects"]
+)
 def test_examples_that_are_not_finite_are_named(tmp_path, container):
     X = {"a": VIEWS["a"], "b": container(with_value(np.nan, (6, 2), VIEWS["a"]))}
     with pytest.raises(ValueError, match="view 'b' of X contains NaN or infinity in row 6"):
@@ -303,7 +367,9 @@ def test_examples_that_are_not_finite_are_named(tmp_path, container):
 def test_a_kernel_that_overflows_is_named(tmp_path):
     bank = [k.Linear(), k.Polynomial(degree=30)]
     X = with_value(50.0, (7, 0), 0.1 * VIEWS["a"])
-    with pytest.raises(ValueError, match=r"kernel 1, Polynomial\(degree=30\), is infinite.* at row 7, column 7"):
+    with pytest.raises(
+        ValueError, match=r"kernel 1, Polynomial\(degree=30\), is infinite.* at row 7, column 7"
+    ):
         write_store(tmp_path / "k", bank, X, progress=False)
     assert np.isfinite(whole(write_store(tmp_path / "k", bank, X, dtype=np.float64, progress=False))).all()
 
@@ -315,7 +381,9 @@ def test_a_function_that_fails_says_where(tmp_path, monkeypatch):
         return np.where(np.maximum(A, B.T) > 19, np.nan, A * B.T)
 
     with pytest.raises(ValueError, match=r"rows 0:5 against columns 20:23: Custom\(fails_for_large\)"):
-        write_store(tmp_path / "k", [k.Custom(fails_for_large)], np.arange(float(N)), block_rows=5, progress=False)
+        write_store(
+            tmp_path / "k", [k.Custom(fails_for_large)], np.arange(float(N)), block_rows=5, progress=False
+        )
 
 
 def test_text_reaches_a_function_of_the_user(tmp_path):

@@ -28,12 +28,19 @@ def weighted_degree(x, z, degree, shift=0, letters="ACGT"):
         beta = 2 * (degree - d + 1) / (degree * (degree + 1))
         for i in range(len(x) - d + 1):
             for s in range(shift + 1):
-                total += beta / (2 * (s + 1)) * (same(x, z, i + s, i, d, letters) + same(x, z, i, i + s, d, letters))
+                total += (
+                    beta
+                    / (2 * (s + 1))
+                    * (same(x, z, i + s, i, d, letters) + same(x, z, i, i + s, d, letters))
+                )
     return total
 
 
 def spectrum(x, z, k, letters="ACGT"):
-    pieces = [Counter(p for p in (s[i : i + k].upper() for i in range(len(s) - k + 1)) if set(p) <= set(letters)) for s in (x, z)]
+    pieces = [
+        Counter(p for p in (s[i : i + k].upper() for i in range(len(s) - k + 1)) if set(p) <= set(letters))
+        for s in (x, z)
+    ]
     return float(sum(count * pieces[1][piece] for piece, count in pieces[0].items()))
 
 
@@ -42,7 +49,9 @@ def matrix(function, X, Z, *arguments):
 
 
 def relatives(n, length, letters="ACGT", seed=0, unknown=True):
-    """Random sequences, half of them copies of others with a few letters changed, some unknown letters and lower case."""
+    """Random sequences, half of them copies of others with a few letters changed, some unknown letters and
+    lower case.
+    """
     rng = np.random.default_rng(seed)
     rows = rng.choice(list(letters), (n, length))
     rows[n // 2 :] = rows[: n - n // 2]
@@ -96,7 +105,9 @@ def test_spectrum_of_any_letters_and_lengths(X, k):
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 6, 9, 12])
 def test_spectrum_by_blas_and_by_index(k):
-    """Short and long sequences: products go through BLAS for the one and through an inverted index for the other."""
+    """Short and long sequences: products go through BLAS for the one and through an inverted index for the
+    other.
+    """
     for length in (12, 300):
         X, Z = relatives(7, length), relatives(5, length + 3, seed=1)
         np.testing.assert_allclose(Spectrum(k)(X, Z), matrix(spectrum, X, Z, k))
@@ -106,8 +117,12 @@ def test_spectrum_by_blas_and_by_index(k):
 def test_alphabets_of_any_size(alphabet):
     letters = letters_of(alphabet)
     X = relatives(8, 70, letters)
-    np.testing.assert_allclose(WeightedDegree(5, alphabet=alphabet)(X), matrix(weighted_degree, X, X, 5, 0, letters))
-    np.testing.assert_allclose(WeightedDegree(4, 3, alphabet=alphabet)(X), matrix(weighted_degree, X, X, 4, 3, letters))
+    np.testing.assert_allclose(
+        WeightedDegree(5, alphabet=alphabet)(X), matrix(weighted_degree, X, X, 5, 0, letters)
+    )
+    np.testing.assert_allclose(
+        WeightedDegree(4, 3, alphabet=alphabet)(X), matrix(weighted_degree, X, X, 4, 3, letters)
+    )
     for k in (1, 2, 11):
         np.testing.assert_allclose(Spectrum(k, alphabet=alphabet)(X), matrix(spectrum, X, X, k, letters))
 
@@ -170,17 +185,25 @@ def test_lengths_must_be_equal_for_weighted_degree():
         WeightedDegree(2)(["A"] * 90 + ["C" * 9999])
 
 
-# -- families ---------------------------------------------------------------------------------------------------------
+# -- families --------------------------------------------------------------------------------------
 
 
 def test_equal_spectra_share_their_statistic():
-    assert Spectrum(3).statistic() == Spectrum(k=3, alphabet="TGCA").statistic() == (2.0 * Spectrum(3)).statistic()
+    assert (
+        Spectrum(3).statistic()
+        == Spectrum(k=3, alphabet="TGCA").statistic()
+        == (2.0 * Spectrum(3)).statistic()
+    )
     assert len(group([Spectrum(3), Spectrum(3), 2.0 * Spectrum(3)])) == 1
     assert len(group([Spectrum(3), Spectrum(4)], join=True)) == 2
 
 
 def test_all_degrees_are_one_family():
-    bank = [WeightedDegree(d) for d in (5, 1, 3, 12, 3)] + [WeightedDegree(4, shift=2), WeightedDegree(6, shift=2), Spectrum(3)]
+    bank = [WeightedDegree(d) for d in (5, 1, 3, 12, 3)] + [
+        WeightedDegree(4, shift=2),
+        WeightedDegree(6, shift=2),
+        Spectrum(3),
+    ]
     families = group(bank, join=True)
     assert [family.members for family in families] == [[0, 1, 2, 3, 4], [5, 6], [7]]
     assert families[0].statistic == MatchCounts(None, "ACGT", 0, (1, 3, 5, 12))
@@ -197,7 +220,12 @@ def test_kernels_with_gates_of_their_own_share_the_pass_and_keep_values():
 
 
 def test_products_stand_beside_the_family():
-    bank = [WeightedDegree(2), WeightedDegree(3), WeightedDegree(3) * WeightedDegree(3), 2.0 * WeightedDegree(4)]
+    bank = [
+        WeightedDegree(2),
+        WeightedDegree(3),
+        WeightedDegree(3) * WeightedDegree(3),
+        2.0 * WeightedDegree(4),
+    ]
     families = group(bank, join=True)
     assert [family.members for family in families] == [[0, 1, 3], [2]]
 
@@ -213,9 +241,14 @@ def blocks_of(statistic, X, Z):
 
 
 @pytest.mark.parametrize("letters", ["ACGT", "AB", "ACDEFGHIKLMNPQRSTVWY"])
-@pytest.mark.parametrize(("length", "degrees"), [(40, range(1, 21)), (70, (1, 2, 4, 8, 12, 20)), (200, (2, 3, 4, 5)), (400, range(1, 41))])
+@pytest.mark.parametrize(
+    ("length", "degrees"),
+    [(40, range(1, 21)), (70, (1, 2, 4, 8, 12, 20)), (200, (2, 3, 4, 5)), (400, range(1, 41))],
+)
 def test_blocks_of_a_bank_of_degrees(letters, length, degrees):
-    """Close relatives have long runs and fill their bytes: these pairs must be counted again, to the last match."""
+    """Close relatives have long runs and fill their bytes: these pairs must be counted again, to the last
+    match.
+    """
     X = relatives(14, length, letters, unknown=False)
     bank = [WeightedDegree(d, alphabet=letters) for d in degrees]
     (family,) = group(bank, join=True)
@@ -227,7 +260,9 @@ def test_blocks_of_a_bank_of_degrees(letters, length, degrees):
     out = np.ones((len(X), basis.rank))
     basis.accumulate(block, slots, weights, out, 0, 9)
     basis.accumulate(block, slots, weights, out, 9, len(X))
-    np.testing.assert_allclose((out - 1) @ basis.coefficients.T, np.einsum("k,kim->im", weights, K), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        (out - 1) @ basis.coefficients.T, np.einsum("k,kim->im", weights, K), rtol=1e-9, atol=1e-9
+    )
     theta = np.random.default_rng(2).random(len(bank))
     got = np.empty((len(block.cells), len(X)))
     block.cells[np.setdiff1d(np.arange(len(block.cells)), slots)] = 0
@@ -239,7 +274,13 @@ def test_blocks_of_a_bank_of_degrees(letters, length, degrees):
 
 
 @pytest.mark.parametrize(
-    "bank", [[WeightedDegree(4)], [WeightedDegree(2), WeightedDegree(9)], [Spectrum(2)], [Spectrum(7), 3.0 * Spectrum(7)]]
+    "bank",
+    [
+        [WeightedDegree(4)],
+        [WeightedDegree(2), WeightedDegree(9)],
+        [Spectrum(2)],
+        [Spectrum(7), 3.0 * Spectrum(7)],
+    ],
 )
 def test_blocks_of_one_number_per_kernel(bank):
     X = relatives(10, 50)
@@ -252,7 +293,9 @@ def test_blocks_of_one_number_per_kernel(bank):
     weights = np.random.default_rng(1).normal(size=len(X))
     out = np.zeros((len(X), basis.rank))
     basis.accumulate(block, slots, weights, out, 0, len(X))
-    np.testing.assert_allclose(out @ basis.coefficients.T, np.einsum("k,kim->im", weights, K), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        out @ basis.coefficients.T, np.einsum("k,kim->im", weights, K), rtol=1e-9, atol=1e-9
+    )
     theta = np.random.default_rng(2).random(len(bank))
     np.testing.assert_allclose(basis.matrix(block[slots], basis.coefficients.T @ theta), K @ theta, rtol=1e-9)
 
@@ -282,7 +325,9 @@ def test_the_largest_values_fit_their_cells():
     statistic = MatchRuns(degrees=(degree,))
     block, slots = blocks_of(statistic, X, X)
     assert block.dtype == np.uint16
-    np.testing.assert_allclose(WeightedDegree(degree).profile(block[slots]), weighted_degree(X[0], X[0], degree))
+    np.testing.assert_allclose(
+        WeightedDegree(degree).profile(block[slots]), weighted_degree(X[0], X[0], degree)
+    )
 
 
 def test_names_are_exported():

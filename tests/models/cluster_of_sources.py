@@ -1,4 +1,5 @@
-"""Run by test_row_sources.py in a process of its own: a fit from a Parquet file on a cluster with a zero-CPU head and three nodes.
+"""Run by test_row_sources.py in a process of its own: a fit from a Parquet file on a cluster with a zero-CPU
+head and three nodes.
 
 Prints one line of JSON: who read how many rows, and how far the driver's memory grew.
 """
@@ -40,7 +41,12 @@ class NotingSource(ParquetSource):
     def note(self, rows, what, columns):
         node = ray.get_runtime_context().get_node_id()
         with open(self.log, "a") as file:
-            file.write(json.dumps({"pid": os.getpid(), "node": node, "rows": rows, "what": what, "columns": list(columns)}) + "\n")
+            file.write(
+                json.dumps(
+                    {"pid": os.getpid(), "node": node, "rows": rows, "what": what, "columns": list(columns)}
+                )
+                + "\n"
+            )
 
 
 def problem():
@@ -66,7 +72,10 @@ def main(folder):
             part = inner[start : start + 50] @ directions
             values = pa.FixedSizeListArray.from_arrays(pa.array(part.ravel()), D)
             writer.write_table(pa.table([values, pa.array(y[start : start + 50])], schema=kind))
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": 80 * 2**20, "include_dashboard": False})
+    cluster = Cluster(
+        initialize_head=True,
+        head_node_args={"num_cpus": 0, "object_store_memory": 80 * 2**20, "include_dashboard": False},
+    )
     for _ in range(3):
         cluster.add_node(num_cpus=1, object_store_memory=80 * 2**20)
     ray.init(address=cluster.address, log_to_driver=False)
@@ -75,9 +84,13 @@ def main(folder):
         source = NotingSource(path)
         source.log = os.path.join(folder, "reads")
         bank = [RBF(gamma=0.2), Linear()]
-        small = MKLClassifier(kernels=bank, engine="local").fit(inner[:100] @ directions, y[:100])  # code that a fit loads is loaded
+        small = MKLClassifier(kernels=bank, engine="local").fit(
+            inner[:100] @ directions, y[:100]
+        )  # code that a fit loads is loaded
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        model = MKLClassifier(kernels=bank, engine="ray", ray_params=RayParams(num_shards=3, timeout_s=120)).fit(source, "y")
+        model = MKLClassifier(
+            kernels=bank, engine="ray", ray_params=RayParams(num_shards=3, timeout_s=120)
+        ).fit(source, "y")
         grown = growth(before)
         notes = [json.loads(line) for line in Path(source.log).read_text().splitlines()]
     finally:
@@ -86,7 +99,10 @@ def main(folder):
     notes = [note for note in notes if "x" in note["columns"]]
     driver = [note for note in notes if note["pid"] == os.getpid()]
     others = [note for note in notes if note["pid"] != os.getpid()]
-    sums = {pid: sum(note["rows"] for note in others if note["pid"] == pid) for pid in {note["pid"] for note in others}}
+    sums = {
+        pid: sum(note["rows"] for note in others if note["pid"] == pid)
+        for pid in {note["pid"] for note in others}
+    }
     direct = MKLClassifier(kernels=bank, engine="local").fit(inner @ directions, y)
     test = inner[:50] @ directions
     difference = np.abs(model.decision_function(test) - direct.decision_function(test)).max()

@@ -1,4 +1,6 @@
-"""Values that cannot be computed with are errors that say where they are: texts in tables, masked entries, numbers that are too large."""
+"""Values that cannot be computed with are errors that say where they are: texts in tables, masked entries,
+numbers that are too large.
+"""
 
 import warnings
 
@@ -25,7 +27,7 @@ def fit(X=X, y=Y, kind=MKLClassifier, **more):
     return kind(**{"kernels": BANK, "engine": "local", **more}).fit(X, y)
 
 
-# -- columns that are no numbers ----------------------------------------------------------------------------------------
+# -- columns that are no numbers -------------------------------------------------------------------
 
 
 class OtherFrame:
@@ -54,7 +56,9 @@ TABLES = {
 
 @pytest.mark.parametrize("library", TABLES)
 def test_a_column_of_text_is_named(library):
-    with pytest.raises(ValueError, match=r"^X has entries that are not numbers: column 'city' holds 'Berlin' \(row 7\)$"):
+    with pytest.raises(
+        ValueError, match=r"^X has entries that are not numbers: column 'city' holds 'Berlin' \(row 7\)$"
+    ):
         fit(TABLES[library](WORDS))
     fitted = fit(TABLES[library]([str(k) for k in range(N)]))  # numbers in writing are numbers
     with pytest.raises(ValueError, match=r"column 'city' holds 'Berlin' \(row 7\)$"):
@@ -64,7 +68,9 @@ def test_a_column_of_text_is_named(library):
 @pytest.mark.parametrize("library", ["pandas", "Arrow"])
 def test_in_views_and_in_tables_of_a_dict(library):
     table = TABLES[library](WORDS)
-    with pytest.raises(ValueError, match=r"view \['b', 'city'\] of X has .* column 'city' holds 'Berlin' \(row 7\)"):
+    with pytest.raises(
+        ValueError, match=r"view \['b', 'city'\] of X has .* column 'city' holds 'Berlin' \(row 7\)"
+    ):
         fit(table, kernels=[RBF(view=["b", "city"])])
     with pytest.raises(ValueError, match=r"view 'left' of X has .* column 'city' holds 'Berlin' \(row 7\)"):
         fit({"left": table, "right": X}, kernels=[RBF(view="left"), Linear(view="right")])
@@ -98,12 +104,14 @@ def test_missing_values_of_tables_are_named():
     ):
         with pytest.raises(ValueError, match=r"X contains NaN in column 'd' \(row 5\)"):
             fit(table)
-    vectors = pa.FixedSizeListArray.from_arrays(pa.array([np.nan if k == 9 else 1.0 for k in range(2 * N)]), 2)
+    vectors = pa.FixedSizeListArray.from_arrays(
+        pa.array([np.nan if k == 9 else 1.0 for k in range(2 * N)]), 2
+    )
     with pytest.raises(ValueError, match=r"X contains NaN in column 'v' \(entry 1\) \(row 4\)"):
         fit(pa.table({"a": X[:, 0], "v": vectors}))
 
 
-# -- masked arrays --------------------------------------------------------------------------------------------------------
+# -- masked arrays ---------------------------------------------------------------------------------
 
 
 def masked(array, row, column):
@@ -112,7 +120,9 @@ def masked(array, row, column):
     return np.ma.masked_array(array, mask)
 
 
-@pytest.mark.parametrize("array", [X, X.astype(np.float32), np.arange(3 * N).reshape(N, 3)], ids=["float64", "float32", "whole"])
+@pytest.mark.parametrize(
+    "array", [X, X.astype(np.float32), np.arange(3 * N).reshape(N, 3)], ids=["float64", "float32", "whole"]
+)
 def test_masked_entries_are_missing_values(array):
     with pytest.raises(ValueError, match=r"X contains NaN in column 1 \(row 4\)"):
         fit(masked(array, 4, 1))
@@ -133,7 +143,9 @@ def test_a_mask_without_masked_entries_is_none():
 def test_masked_labels_and_matrices(kind):
     y = np.ma.masked_array(Y, np.arange(N) == 7)
     for inputs, kernels in ((X, BANK), (gram(BANK, X), "precomputed")):
-        with pytest.raises(ValueError, match=r"y contains NaN \(a masked value\) in row 7; labels must be known"):
+        with pytest.raises(
+            ValueError, match=r"y contains NaN \(a masked value\) in row 7; labels must be known"
+        ):
             fit(inputs, y, kind, kernels=kernels)
     stack = np.ma.masked_array(gram(BANK, X))
     stack[3, 5, 1] = np.ma.masked
@@ -141,7 +153,7 @@ def test_masked_labels_and_matrices(kind):
         fit(stack, Y, kind, kernels="precomputed")
 
 
-# -- squares that overflow ------------------------------------------------------------------------------------------------
+# -- squares that overflow -------------------------------------------------------------------------
 
 
 def large(value, row=11, column=2):
@@ -153,7 +165,14 @@ def large(value, row=11, column=2):
 @pytest.mark.parametrize("value", [1e160, -1e160])
 @pytest.mark.parametrize(
     "kernels",
-    [None, [RBF(0.1)], [Linear()], [Laplacian(), Polynomial()], [RBF(0.1, view=[1]) + Linear()], [2.0 * (RBF(view=[1]) * Linear())]],
+    [
+        None,
+        [RBF(0.1)],
+        [Linear()],
+        [Laplacian(), Polynomial()],
+        [RBF(0.1, view=[1]) + Linear()],
+        [2.0 * (RBF(view=[1]) * Linear())],
+    ],
     ids=str,
 )
 def test_squares_beyond_float64_are_an_error_before_the_start(value, kernels):
@@ -170,10 +189,16 @@ def test_squares_beyond_float64_are_an_error_before_the_start(value, kernels):
 def test_names_and_files(tmp_path):
     with pytest.raises(ValueError, match=r"contains 1e\+160 in column 'c' \(row 11\), too large for RBF"):
         fit(pd.DataFrame(large(1e160), columns=list("abc")))
-    pq.write_table(pa.table({**dict(zip("abc", large(1e160).T, strict=True)), "y": Y}), tmp_path / "t.parquet", row_group_size=7)
+    pq.write_table(
+        pa.table({**dict(zip("abc", large(1e160).T, strict=True)), "y": Y}),
+        tmp_path / "t.parquet",
+        row_group_size=7,
+    )
     with pytest.raises(ValueError, match=r"contains 1e\+160 in column 'c' \(row 11\), too large for RBF"):
         fit(tmp_path / "t.parquet", "y")
-    with pytest.raises(ValueError, match=r"view 'h' of X contains 1e\+160 in column 2 \(row 11\), too large for Chi2"):
+    with pytest.raises(
+        ValueError, match=r"view 'h' of X contains 1e\+160 in column 2 \(row 11\), too large for Chi2"
+    ):
         fit({"h": np.abs(large(1e160))}, kernels=[Chi2(view="h")])
 
 
@@ -187,8 +212,13 @@ def test_large_numbers_that_fit_are_welcome():
     for scale in (1e100, 1e150):
         fitted = fit(X * scale, kernels=[RBF(gamma=0.1 / scale**2)])
         assert fitted.duality_gap_ <= 1e-3
-        assert apart(fitted.decision_function(X * scale), fit(kernels=[RBF(gamma=0.1)]).decision_function(X)) < 1e-6
-    assert fit(X * 1e160, kernels=[Laplacian(gamma=1e-160)]).duality_gap_ <= 1e-3  # sums of differences, no squares
+        assert (
+            apart(fitted.decision_function(X * scale), fit(kernels=[RBF(gamma=0.1)]).decision_function(X))
+            < 1e-6
+        )
+    assert (
+        fit(X * 1e160, kernels=[Laplacian(gamma=1e-160)]).duality_gap_ <= 1e-3
+    )  # sums of differences, no squares
 
 
 @pytest.mark.parametrize("given", [np.float32, np.float64])
@@ -202,6 +232,8 @@ def test_squares_beyond_float32(given, kernel, monkeypatch):
         found = fit(array, dtype=dtype, **more)
         assert np.isfinite(found.duality_gap_) and found.duality_gap_ <= 1e-3
         assert apart(found.decision_function(array), expected.decision_function(array)) < 1e-2
-    with pytest.raises(ValueError, match=r"dtype='float32', but X contains numbers of .*too large for .*'auto' or 'float64'"):
+    with pytest.raises(
+        ValueError, match=r"dtype='float32', but X contains numbers of .*too large for .*'auto' or 'float64'"
+    ):
         fit(array, dtype="float32", **more)
     assert fit(X.astype(given), dtype="float32", **more).converged_

@@ -1,7 +1,8 @@
-"""What a model reports is true: primal, dual and gap are those of the kernels as their formulas state them, to a tenth of `tol`.
+"""What a model reports is true: primal, dual and gap are those of the kernels as their formulas state them,
+to a tenth of `tol`.
 
-A small form of examples/benchmarks/certificates.py, with the same recomputation in float64 from public arrays. Problems are small, so
-most ask for float32, which larger ones get by themselves.
+A small form of examples/benchmarks/certificates.py, with the same recomputation in float64 from public
+arrays. Problems are small, so most ask for float32, which larger ones get by themselves.
 """
 
 import importlib
@@ -41,10 +42,15 @@ def holds(recomputed):
             warnings.simplefilter("ignore", ConvergenceWarning)
             model.set_params(engine="local", max_iter=MAX_ROUNDS).fit(X, y)
         truth = recomputed.true_certificates(model, X, y)
-        told = [np.ravel(values) for values in (model.duality_gap_, model.primal_objective_, model.dual_objective_)]
+        told = [
+            np.ravel(values)
+            for values in (model.duality_gap_, model.primal_objective_, model.dual_objective_)
+        ]
         assert len(truth) == len(told[0])
         for true, gap, primal, dual in zip(truth, *told, strict=True):
-            said = f"reported {gap:.2e}, true {true.gap:.2e}, tol {model.tol:.0e}, converged {model.converged_}"
+            said = (
+                f"reported {gap:.2e}, true {true.gap:.2e}, tol {model.tol:.0e}, converged {model.converged_}"
+            )
             assert true.agrees_with(gap, model.tol, model.converged_), said
             slack = (0.1 * model.tol + 1e-7) * abs(true.primal)
             assert primal == pytest.approx(true.primal, rel=0, abs=slack)
@@ -75,10 +81,13 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize(("p", "C", "tol"), SETTINGS, ids=[f"p={p:.3g}-C={C:g}-tol={tol:.0e}" for p, C, tol in SETTINGS])
+@pytest.mark.parametrize(
+    ("p", "C", "tol"), SETTINGS, ids=[f"p={p:.3g}-C={C:g}-tol={tol:.0e}" for p, C, tol in SETTINGS]
+)
 def test_norms_bounds_and_tolerances(holds, p, C, tol):
     model = holds(classifier(p=p, C=C, tol=tol), *noisy_problem(400, features=COLUMNS))
-    # The truth alone is not enough: what formulas in float64 reach in a dozen rounds must be reached. (p = 1 takes more rounds.)
+    # The truth alone is not enough: what formulas in float64 reach in a dozen rounds must be reached. (p = 1
+    # takes more rounds.)
     assert model.converged_ or p in (1.0, np.inf) or tol < 1e-3
 
 
@@ -99,7 +108,12 @@ BANKS = {
     "Laplacian": [kernels.Laplacian(gamma=2.0**k / COLUMNS) for k in range(-8, 3)],
     "polynomial": POLYNOMIALS,
     "linear beside tiny multiples": [scale * kernels.Linear() for scale in (1.0, 1e-3, 1e-6)],
-    "all kinds": [*widths(count=11), *POLYNOMIALS, kernels.Laplacian(gamma=1 / COLUMNS), 1e-3 * kernels.Linear()],
+    "all kinds": [
+        *widths(count=11),
+        *POLYNOMIALS,
+        kernels.Laplacian(gamma=1 / COLUMNS),
+        1e-3 * kernels.Linear(),
+    ],
 }
 
 
@@ -113,21 +127,32 @@ def test_other_kernels(holds, name, p):
 def test_histograms(holds, p):
     X, y = noisy_problem(400, features=COLUMNS)
     parts = np.exp(X)
-    holds(classifier([kernels.Chi2(gamma=2.0**k) for k in range(-6, 5)], p=p), parts / parts.sum(axis=1, keepdims=True), y)
+    holds(
+        classifier([kernels.Chi2(gamma=2.0**k) for k in range(-6, 5)], p=p),
+        parts / parts.sum(axis=1, keepdims=True),
+        y,
+    )
 
 
 @BOTH_KINDS
 @pytest.mark.parametrize("normalize", [None, "spherical"])
 def test_strings(holds, normalize, p):
     sequences, y = make_motif_sequences(300, length=60, noise=0.2, random_state=0)
-    bank = [*(kernels.WeightedDegree(degree=degree) for degree in (1, 3, 5, 8, 12)), *(kernels.Spectrum(k=k) for k in (2, 3))]
+    bank = [
+        *(kernels.WeightedDegree(degree=degree) for degree in (1, 3, 5, 8, 12)),
+        *(kernels.Spectrum(k=k) for k in (2, 3)),
+    ]
     holds(classifier(bank, p=p, normalize=normalize), sequences, y)
 
 
 @BOTH_KINDS
-@pytest.mark.parametrize(("normalize", "bank"), [("multiplicative", widths()), ("spherical", POLYNOMIALS), ("trace", POLYNOMIALS)])
+@pytest.mark.parametrize(
+    ("normalize", "bank"), [("multiplicative", widths()), ("spherical", POLYNOMIALS), ("trace", POLYNOMIALS)]
+)
 def test_normalisations(holds, normalize, bank, p):
-    """Their constants come from the formulas, too: a relative error of one is a relative error of the kernel."""
+    """Their constants come from the formulas, too: a relative error of one is a relative error of the
+    kernel.
+    """
     holds(classifier(bank, p=p, normalize=normalize), *noisy_problem(400, features=COLUMNS))
 
 
@@ -143,7 +168,9 @@ def test_far_from_the_origin(holds, p, C, offset):
 def test_regression(holds, C, p):
     X, y = noisy_problem(400, features=COLUMNS)
     model = MKLRegressor(kernels=widths(), p=p, C=C, epsilon=0.05, dtype="float32")
-    holds(model, X, 5.0 + X[:, 0] * X[:, 1] + 0.1 * y)  # away from zero: the intercept is part of the certificate
+    holds(
+        model, X, 5.0 + X[:, 0] * X[:, 1] + 0.1 * y
+    )  # away from zero: the intercept is part of the certificate
 
 
 @BOTH_KINDS
@@ -157,10 +184,13 @@ def test_several_classes(holds, shared_weights, p):
 
 @pytest.mark.parametrize(("p", "C", "tol"), [(4 / 3, 100.0, 1e-4), (10.0, 1.0, 1e-3)])
 def test_shards(holds, p, C, tol):
-    holds(classifier(p=p, C=C, tol=tol, ray_params=RayParams(num_shards=3)), *noisy_problem(400, features=COLUMNS))
+    holds(
+        classifier(p=p, C=C, tol=tol, ray_params=RayParams(num_shards=3)),
+        *noisy_problem(400, features=COLUMNS),
+    )
 
 
-# -- the recomputation itself -----------------------------------------------------------------------------------------------------
+# -- the recomputation itself ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("p", [1.0, 4 / 3, 2.0, 3.0, np.inf])
@@ -178,4 +208,6 @@ def test_a_false_gap_is_noticed(recomputed):
     true = recomputed.TrueCertificate(primal=2.0, dual=1.998, outside=0.0)  # a gap of 1e-3
     assert true.agrees_with(1e-3, tol=1e-3, converged=True)
     assert not true.agrees_with(5e-4, tol=1e-3, converged=True)
-    assert not true.agrees_with(1e-3, tol=5e-4, converged=True) and true.agrees_with(1e-3, tol=5e-4, converged=False)
+    assert not true.agrees_with(1e-3, tol=5e-4, converged=True) and true.agrees_with(
+        1e-3, tol=5e-4, converged=False
+    )

@@ -1,4 +1,6 @@
-"""What users of scikit-learn expect of a classifier: labels, weights, classes, warm starts, histories, cloning, searching."""
+"""What users of scikit-learn expect of a classifier: labels, weights, classes, warm starts, histories,
+cloning, searching.
+"""
 
 import pickle
 import warnings
@@ -35,7 +37,13 @@ def three_classes(n=90, seed=0):
 
 @pytest.mark.parametrize(
     "labels",
-    [np.array(["no", "yes"]), np.array([False, True]), np.array([3, 7]), np.array([-1.0, 2.0]), np.array(["a", "b"], dtype=object)],
+    [
+        np.array(["no", "yes"]),
+        np.array([False, True]),
+        np.array([3, 7]),
+        np.array([-1.0, 2.0]),
+        np.array(["a", "b"], dtype=object),
+    ],
     ids=["str", "bool", "int", "float", "object"],
 )
 def test_labels_of_any_kind_come_back(labels):
@@ -50,10 +58,12 @@ def test_labels_of_any_kind_come_back(labels):
 
 def test_a_list_of_labels_and_rows_is_accepted():
     model = classifier().fit(X.tolist(), [("no", "yes")[int(v > 0)] for v in Y])
-    np.testing.assert_array_equal(model.decision_function(X_TEST.tolist()), classifier().fit(X, Y).decision_function(X_TEST))
+    np.testing.assert_array_equal(
+        model.decision_function(X_TEST.tolist()), classifier().fit(X, Y).decision_function(X_TEST)
+    )
 
 
-# -- weights of rows and classes --------------------------------------------------------------------------------------
+# -- weights of rows and classes -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("p", [1.05, 4 / 3, 3])
@@ -94,7 +104,7 @@ def test_weights_bound_the_dual_variables():
     assert model.dual_objective_ == pytest.approx(dual_optimum(K, Y, 0.7 * weights, model.p), rel=1e-5)
 
 
-# -- several classes --------------------------------------------------------------------------------------------------
+# -- several classes -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n_classes", [3, 5])
@@ -125,7 +135,7 @@ def test_support_holds_rows_of_any_class_once():
     assert np.all(np.any(model.dual_coef_ != 0, axis=0))
 
 
-# -- the run ----------------------------------------------------------------------------------------------------------
+# -- the run ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("small_working_sets")
@@ -145,13 +155,17 @@ def test_warm_start_over_a_path_of_c(p):
 def test_warm_start_with_other_data_starts_anew():
     warm = classifier(warm_start=True).fit(X, Y)
     warm.fit(X[:60], Y[:60])
-    np.testing.assert_array_equal(warm.decision_function(X_TEST), classifier().fit(X[:60], Y[:60]).decision_function(X_TEST))
+    np.testing.assert_array_equal(
+        warm.decision_function(X_TEST), classifier().fit(X[:60], Y[:60]).decision_function(X_TEST)
+    )
 
 
 @pytest.mark.usefixtures("small_working_sets")
 @pytest.mark.parametrize("p", [1.05, 4 / 3, 3])
 def test_history_and_its_dual_ascent(p):
-    """Chunking with analytic weights raises the dual in every round, up to round-off; what is proved in the end is another figure."""
+    """Chunking with analytic weights raises the dual in every round, up to round-off; what is proved in the
+    end is another figure.
+    """
     X, y = noisy_problem(1200, seed=2)  # larger than a working set, so that there are rounds
     model = MKLClassifier(kernels=BANK, p=p, tol=1e-4, engine="local").fit(X, y)
     rows = model.history_
@@ -161,7 +175,9 @@ def test_history_and_its_dual_ascent(p):
     assert model.n_iter_ == len(rows)
     assert np.all(np.diff([row["seconds"] for row in rows]) >= 0)
     duals = np.array([row["dual"] for row in rows if row["precision"] != "proved"])
-    assert np.all(np.diff(duals) >= -1e-6 * np.abs(duals).max()) and rows[-1]["dual"] == pytest.approx(duals[-1], rel=1e-3)
+    assert np.all(np.diff(duals) >= -1e-6 * np.abs(duals).max()) and rows[-1]["dual"] == pytest.approx(
+        duals[-1], rel=1e-3
+    )
     for row in rows:
         assert row["gap"] == pytest.approx((row["primal"] - row["dual"]) / abs(row["primal"]))
     assert rows[-1]["gap"] == model.duality_gap_
@@ -216,13 +232,23 @@ def test_permuting_rows_changes_nothing(p):
     assert apart(permuted.decision_function(X_TEST), plain.decision_function(X_TEST)) < SAME
 
 
-# -- scikit-learn's tools ---------------------------------------------------------------------------------------------
+# -- scikit-learn's tools --------------------------------------------------------------------------
 
 
 def test_clone_params_and_pickle():
     model = classifier(C=3.0, ray_params=RayParams(num_shards=2))
     assert clone(model).get_params() == model.get_params()
-    assert set(model.get_params()) >= {"kernels", "C", "p", "solver", "theta_step", "normalize", "tol", "engine", "ray_params"}
+    assert set(model.get_params()) >= {
+        "kernels",
+        "C",
+        "p",
+        "solver",
+        "theta_step",
+        "normalize",
+        "tol",
+        "engine",
+        "ray_params",
+    }
     assert "RBF(gamma=0.02)" in repr(model)
     model.fit(X, Y)
     again = pickle.loads(pickle.dumps(model))
@@ -235,7 +261,9 @@ def test_grid_search_over_rows_and_over_matrices_is_the_same():
     grid = {"C": [0.1, 1.0, 10.0], "p": [1, 4 / 3]}
     rows = GridSearchCV(classifier(tol=1e-4), grid, cv=3).fit(X, Y)
     matrices = GridSearchCV(classifier(kernels="precomputed", tol=1e-4), grid, cv=3).fit(K, Y)
-    np.testing.assert_allclose(matrices.cv_results_["mean_test_score"], rows.cv_results_["mean_test_score"], atol=0.03)
+    np.testing.assert_allclose(
+        matrices.cv_results_["mean_test_score"], rows.cv_results_["mean_test_score"], atol=0.03
+    )
     assert matrices.best_score_ > 0.6
     assert matrices.predict(K_TEST).shape == (len(X_TEST),)
 

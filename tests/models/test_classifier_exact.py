@@ -1,4 +1,6 @@
-"""The classifier finds the optimum: against a conic solver, against LIBSVM, and against itself in other arithmetic."""
+"""The classifier finds the optimum: against a conic solver, against LIBSVM, and against itself in other
+arithmetic.
+"""
 
 from functools import cache
 
@@ -38,7 +40,9 @@ def tolerance(p, step):
 
 @cache
 def fitted(p, solver, step):
-    model = MKLClassifier(kernels=BANK, C=C, p=p, solver=solver, theta_step=step, tol=tolerance(p, step), engine="local")
+    model = MKLClassifier(
+        kernels=BANK, C=C, p=p, solver=solver, theta_step=step, tol=tolerance(p, step), engine="local"
+    )
     return model.fit(X, Y)
 
 
@@ -70,7 +74,8 @@ def test_weights_are_feasible(p, solver, step):
     elif p == 2:
         np.testing.assert_allclose(theta, 1)
     else:
-        # Beyond 2 the weights minimise over sum theta^(p/(2-p)) <= 1 with a negative exponent: none may vanish.
+        # Beyond 2 the weights minimise over sum theta^(p/(2-p)) <= 1 with a negative exponent: none may
+        # vanish.
         q = -1.0 if np.isinf(p) else p / (2 - p)
         assert theta.min() > 0
         assert np.sum(theta**q) <= 1 + 1e-6
@@ -79,16 +84,22 @@ def test_weights_are_feasible(p, solver, step):
 @pytest.mark.parametrize("p, solver, step", SETTINGS)
 def test_decision_values_follow_from_the_public_attributes(p, solver, step):
     model = fitted(p, solver, step)
-    np.testing.assert_allclose(model.decision_function(X_TEST), decision_from(model, K_TEST), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        model.decision_function(X_TEST), decision_from(model, K_TEST), rtol=1e-9, atol=1e-9
+    )
     np.testing.assert_array_equal(model.predict(X_TEST), np.where(decision_from(model, K_TEST) > 0, 1, -1))
 
 
 @pytest.mark.parametrize("p, solver, step", [s for s in SETTINGS if s[1:] != ("chunking", "analytic")])
 def test_solvers_and_weight_steps_agree(p, solver, step):
-    """A gap of tol bounds ||w - w*||^2 by 2 tol primal, so decision values agree within a few times sqrt(tol)."""
+    """A gap of tol bounds ||w - w*||^2 by 2 tol primal, so decision values agree within a few times
+    sqrt(tol).
+    """
     tol = max(tolerance(p, step), tolerance(p, "analytic"))
     reference = fitted(p, "chunking", "analytic")
-    assert apart(fitted(p, solver, step).decision_function(X_TEST), reference.decision_function(X_TEST)) < 10 * np.sqrt(tol)
+    assert apart(
+        fitted(p, solver, step).decision_function(X_TEST), reference.decision_function(X_TEST)
+    ) < 10 * np.sqrt(tol)
 
 
 @pytest.mark.parametrize("p", [1, 4 / 3, 2, 3])
@@ -115,21 +126,28 @@ def test_float32_tables_formulas_and_float64_agree(p):
     """Kernel values of float32 tables are off by 2e-6; models differ by what the tolerance leaves open."""
     tol = 1e-3 if p == 1 else 1e-4
     variants = [{"dtype": "float32"}, {"dtype": "float32", "exact": True}, {"dtype": "float64"}]
-    models = [MKLClassifier(kernels=BANK, p=p, tol=tol, engine="local", **kind).fit(X, Y) for kind in variants]
+    models = [
+        MKLClassifier(kernels=BANK, p=p, tol=tol, engine="local", **kind).fit(X, Y) for kind in variants
+    ]
     for model in models:
         assert model.converged_
         value = dual_value(dual_point(model, len(X)), Y, K, p)
         assert optimum(p) * (1 - 2 * tol) <= value <= optimum(p) * (1 + 1e-6)
     for model in models[:2]:
-        assert apart(model.decision_function(X_TEST), models[2].decision_function(X_TEST)) < (0.1 if p == 1 else 0.02)
+        assert apart(model.decision_function(X_TEST), models[2].decision_function(X_TEST)) < (
+            0.1 if p == 1 else 0.02
+        )
 
 
 @pytest.mark.parametrize("p", [4 / 3, 2, 3, 10])
 def test_float64_tables_reach_what_formulas_reach(p, monkeypatch):
-    """Tables good to 1e-10 allow a gap of 1e-7, certified against the formulas by the conic solver's optimum."""
+    """Tables good to 1e-10 allow a gap of 1e-7, certified against the formulas by the conic solver's
+    optimum.
+    """
     monkeypatch.setattr("raymkl.models.base.FEW_VALUES", 0)
     tables, formulas = (
-        MKLClassifier(kernels=BANK, p=p, tol=1e-7, dtype="float64", exact=e, engine="local").fit(X, Y) for e in (False, True)
+        MKLClassifier(kernels=BANK, p=p, tol=1e-7, dtype="float64", exact=e, engine="local").fit(X, Y)
+        for e in (False, True)
     )
     assert tables.converged_ and formulas.converged_
     assert abs(tables.dual_objective_ / formulas.dual_objective_ - 1) < 2e-7

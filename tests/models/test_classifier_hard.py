@@ -1,4 +1,6 @@
-"""Problems that break solvers: degenerate kernels, scales far apart, extreme C, very few examples of one class."""
+"""Problems that break solvers: degenerate kernels, scales far apart, extreme C, very few examples of one
+class.
+"""
 
 import numpy as np
 import pytest
@@ -33,7 +35,9 @@ def nothing(A, B):
 
 
 def fit(bank, p, solver, step, X=X, y=Y, **more):
-    model = MKLClassifier(kernels=bank, p=p, solver=solver, theta_step=step, engine="local", **{"tol": tolerance(p), **more})
+    model = MKLClassifier(
+        kernels=bank, p=p, solver=solver, theta_step=step, engine="local", **{"tol": tolerance(p), **more}
+    )
     return model.fit(X, y)
 
 
@@ -61,7 +65,9 @@ def test_duplicated_kernels(p, solver, step):
 
 @pytest.mark.parametrize("p, solver, step", SOLVERS)
 def test_constant_kernel(p, solver, step):
-    """A constant kernel is made useless by the intercept: a'Ka = (sum a)^2 = 0, its weight may not disturb the others."""
+    """A constant kernel is made useless by the intercept: a'Ka = (sum a)^2 = 0, its weight may not disturb
+    the others.
+    """
     bank = [RBF(gamma=0.1), Custom(constant), Linear()]
     model = fit(bank, p, solver, step)
     check_optimal(model, bank)
@@ -78,7 +84,9 @@ def test_zero_kernel(p, solver, step):
 
 @pytest.mark.parametrize("p", [1, 4 / 3, 2])
 def test_zero_kernel_alone_still_gives_a_model(p):
-    """f is a constant: nothing to learn from, but no reason to fail; the optimum is n C-bounded points at their bounds."""
+    """f is a constant: nothing to learn from, but no reason to fail; the optimum is n C-bounded points at
+    their bounds.
+    """
     model = MKLClassifier(kernels=[Custom(nothing)], p=p, engine="local").fit(X, Y)
     assert np.ptp(model.decision_function(X)) < 1e-9
     assert model.dual_objective_ == pytest.approx(2.0 * min(np.sum(Y > 0), np.sum(Y < 0)), rel=1e-2)
@@ -86,7 +94,13 @@ def test_zero_kernel_alone_still_gives_a_model(p):
 
 @pytest.mark.parametrize("p, solver, step", SOLVERS)
 def test_scales_twelve_orders_apart(p, solver, step):
-    bank = [1e-6 * RBF(gamma=0.1), RBF(gamma=0.5), 1e6 * Linear(), 1e3 * Polynomial(degree=2, coef0=1.0), 1e-3 * RBF(gamma=0.02)]
+    bank = [
+        1e-6 * RBF(gamma=0.1),
+        RBF(gamma=0.5),
+        1e6 * Linear(),
+        1e3 * Polynomial(degree=2, coef0=1.0),
+        1e-3 * RBF(gamma=0.02),
+    ]
     model = fit(bank, p, solver, step)
     assert model.converged_
     assert -1e-9 <= model.duality_gap_ <= tolerance(p)
@@ -111,7 +125,9 @@ def test_extreme_c(p, solver, step, C):
     check_optimal(model, bank, C=C)
 
 
-@pytest.mark.parametrize("p, solver, step", [*MAIN[1:], (4 / 3, "wrapper", "analytic"), (4 / 3, "chunking", "cutting_plane")])
+@pytest.mark.parametrize(
+    "p, solver, step", [*MAIN[1:], (4 / 3, "wrapper", "analytic"), (4 / 3, "chunking", "cutting_plane")]
+)
 def test_ten_examples_against_990(p, solver, step):
     rng = np.random.default_rng(5)
     X = rng.normal(size=(1000, 4))
@@ -146,7 +162,9 @@ def test_every_row_twice_with_opposite_labels(p):
 
 @pytest.mark.parametrize("p", [1, 4 / 3, 3])
 def test_identical_rows_within_each_class(p):
-    """Two points in feature space: the optimum has a closed form for one kernel, ||phi(u) - phi(v)||^2 a^2 / 2 against 2 a."""
+    """Two points in feature space: the optimum has a closed form for one kernel, ||phi(u) - phi(v)||^2 a^2 /
+    2 against 2 a.
+    """
     rows = np.repeat([[0.0, 0.0], [1.0, 1.0]], 15, axis=0)
     labels = np.repeat([-1, 1], 15)
     model = fit([RBF(gamma=0.5)], p, "chunking", "analytic", X=rows, y=labels, tol=1e-5)
@@ -164,11 +182,14 @@ def test_identical_rows_within_each_class(p):
     ],
     ids=["duplicates", "constant", "zero", "scales", "widths"],
 )
-@pytest.mark.parametrize("p, C", [(p, C) for p in (1.05, 4 / 3, 2, 3) for C in (1e-2, 1.0, 1e3) if p <= 2 or C <= 1])
+@pytest.mark.parametrize(
+    "p, C", [(p, C) for p in (1.05, 4 / 3, 2, 3) for C in (1e-2, 1.0, 1e3) if p <= 2 or C <= 1]
+)
 def test_float32_statistics_survive_the_same_problems(bank, p, C):
     """Larger problems run in float32; these small ones would not, were it not asked for.
 
-    Large C with p > 2 is left out: vanishing quadratic terms there are round-off in float32, which is why "auto" takes float64.
+    Large C with p > 2 is left out: vanishing quadratic terms there are round-off in float32, which is why
+    "auto" takes float64.
     """
     model = fit(bank, p, "chunking", "analytic", C=C, dtype="float32")
     assert model.converged_
@@ -178,9 +199,19 @@ def test_float32_statistics_survive_the_same_problems(bank, p, C):
 @pytest.mark.parametrize("scale", [30.0, 1000.0])
 @pytest.mark.parametrize("p", [4 / 3, 1.8, 2])
 def test_unscaled_features(scale, p):
-    """Linear kernels of raw features have large values, and small differences between them decide: too much for float32."""
+    """Linear kernels of raw features have large values, and small differences between them decide: too much
+    for float32.
+    """
     rows, labels = noisy_problem(900, seed=3)
-    model = fit([Linear(view=[0]), Linear(), RBF(gamma=0.1 / scale**2)], p, "chunking", "analytic", X=scale * rows, y=labels, C=3.0)
+    model = fit(
+        [Linear(view=[0]), Linear(), RBF(gamma=0.1 / scale**2)],
+        p,
+        "chunking",
+        "analytic",
+        X=scale * rows,
+        y=labels,
+        C=3.0,
+    )
     assert model.converged_
     assert model.duality_gap_ <= tolerance(p)
 
@@ -188,7 +219,16 @@ def test_unscaled_features(scale, p):
 @pytest.mark.parametrize("scale", [1.0, 30.0])
 @pytest.mark.parametrize("p", [4 / 3, 1.8, 2])
 def test_larger_features_in_float32(scale, p):
-    model = fit([Linear(view=[0]), Linear()], p, "chunking", "analytic", X=scale * X, C=3.0, dtype="float32", max_iter=300)
+    model = fit(
+        [Linear(view=[0]), Linear()],
+        p,
+        "chunking",
+        "analytic",
+        X=scale * X,
+        C=3.0,
+        dtype="float32",
+        max_iter=300,
+    )
     assert model.converged_
     assert model.duality_gap_ <= tolerance(p)
 
@@ -200,17 +240,23 @@ def test_few_rows_and_composite_kernels_of_unit_length(seed, dtype):
     rows = 0.2 * rng.normal(size=(10, 3))
     labels = np.where(rows[:, 0] > np.median(rows[:, 0]), 1, -1)
     bank = [RBF(gamma=1.0) + Linear(), Linear(view=[0]), RBF(gamma=0.1) * Linear(), RBF(gamma=1.0)]
-    model = fit(bank, 1.8, "chunking", "analytic", X=rows, y=labels, C=12.5, normalize="spherical", dtype=dtype)
+    model = fit(
+        bank, 1.8, "chunking", "analytic", X=rows, y=labels, C=12.5, normalize="spherical", dtype=dtype
+    )
     assert model.converged_
 
 
 @pytest.mark.parametrize("C", [1.0, 10.0])
 def test_a_long_way_up_is_progress(C):
-    """Fifty matrices of rank one at p = inf: for many rounds the dual objective climbs, and the primal one says nothing."""
+    """Fifty matrices of rank one at p = inf: for many rounds the dual objective climbs, and the primal one
+    says nothing.
+    """
     rng = np.random.default_rng(0)
     y = rng.choice([-1, 1], 50)
     rows = rng.normal(size=(50, 50))
     rows[:, 0] += 1.6 * y
     stack = np.einsum("im,jm->ijm", rows, rows)
-    model = MKLClassifier(kernels="precomputed", p=np.inf, C=C, normalize="multiplicative", engine="local").fit(stack, y)
+    model = MKLClassifier(
+        kernels="precomputed", p=np.inf, C=C, normalize="multiplicative", engine="local"
+    ).fit(stack, y)
     assert model.converged_ and model.duality_gap_ <= 1e-3

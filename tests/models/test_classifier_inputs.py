@@ -1,4 +1,6 @@
-"""One problem in every container that is accepted, ready-made matrices, and normalisations: the same model each time."""
+"""One problem in every container that is accepted, ready-made matrices, and normalisations: the same model
+each time.
+"""
 
 import numpy as np
 import pandas as pd
@@ -7,7 +9,17 @@ import pytest
 import scipy.sparse as sp
 
 from raymkl import MKLClassifier
-from raymkl.kernels import RBF, Chi2, Custom, HistogramIntersection, Laplacian, Linear, Polynomial, Precomputed, rbf
+from raymkl.kernels import (
+    RBF,
+    Chi2,
+    Custom,
+    HistogramIntersection,
+    Laplacian,
+    Linear,
+    Polynomial,
+    Precomputed,
+    rbf,
+)
 from tests.reference import apart, decision_from, dual_optimum, gram, noisy_problem, normalised
 
 X, Y = noisy_problem(80, seed=7)
@@ -27,7 +39,12 @@ EXPECTED = REFERENCE.decision_function(X_TEST)
 def named(views):
     """The bank with views said in words, for containers that have names."""
     every, first, second = views
-    return [RBF(gamma=0.1, view=every), RBF(gamma=0.5, view=every), Linear(view=first), Polynomial(degree=2, coef0=1.0, view=second)]
+    return [
+        RBF(gamma=0.1, view=every),
+        RBF(gamma=0.5, view=every),
+        Linear(view=first),
+        Polynomial(degree=2, coef0=1.0, view=second),
+    ]
 
 
 def vectors(array):
@@ -51,14 +68,30 @@ CONTAINERS = {
     "csr_array": (sp.csr_array, BANK),
     "frame": (lambda A: pd.DataFrame(A, columns=NAMES), BANK),
     "frame by name": (frame_with_text, named((NAMES, ["u", "v"], ["w", "x", "y"]))),
-    "table": (lambda A: pa.table({name: A[:, i] for i, name in enumerate(NAMES)}), named((None, ["u", "v"], ["w", "x", "y"]))),
+    "table": (
+        lambda A: pa.table({name: A[:, i] for i, name in enumerate(NAMES)}),
+        named((None, ["u", "v"], ["w", "x", "y"])),
+    ),
     "table of vectors": (
-        lambda A: pa.table({"all": vectors(A), "a": vectors(A[:, :2]), "b": vectors(A[:, 2:5]), "id": [str(i) for i in range(len(A))]}),
+        lambda A: pa.table(
+            {
+                "all": vectors(A),
+                "a": vectors(A[:, :2]),
+                "b": vectors(A[:, 2:5]),
+                "id": [str(i) for i in range(len(A))],
+            }
+        ),
         named(("all", "a", "b")),
     ),
     "dict": (lambda A: {"all": A, "a": A[:, :2], "b": sp.csr_matrix(A[:, 2:5])}, named(("all", "a", "b"))),
-    "dict with columns": (lambda A: {"all": A, "other": ["text"] * len(A)}, named(("all", ("all", [0, 1]), ("all", [2, 3, 4])))),
-    "dict of frames": (lambda A: {"f": pd.DataFrame(A, columns=NAMES)}, named(("f", ("f", ["u", "v"]), ("f", ["w", "x", "y"])))),
+    "dict with columns": (
+        lambda A: {"all": A, "other": ["text"] * len(A)},
+        named(("all", ("all", [0, 1]), ("all", [2, 3, 4]))),
+    ),
+    "dict of frames": (
+        lambda A: {"f": pd.DataFrame(A, columns=NAMES)},
+        named(("f", ("f", ["u", "v"]), ("f", ["w", "x", "y"]))),
+    ),
 }
 
 
@@ -80,14 +113,23 @@ def test_a_model_of_names_finds_its_columns_in_another_order():
 
 
 def test_matrices_next_to_vectors():
-    """A stack of matrices is one view of a dict; its columns are the training rows, or those of support_ alone."""
+    """A stack of matrices is one view of a dict; its columns are the training rows, or those of support_
+    alone.
+    """
     K, K_test = gram(BANK[2:], X), gram(BANK[2:], X_TEST, X)
-    bank = [RBF(gamma=0.1, view="v"), Precomputed(view="m", index=1), RBF(gamma=0.5, view="v"), Precomputed(view="m", index=0)]
+    bank = [
+        RBF(gamma=0.1, view="v"),
+        Precomputed(view="m", index=1),
+        RBF(gamma=0.5, view="v"),
+        Precomputed(view="m", index=0),
+    ]
     model = classifier(bank).fit({"v": X, "m": K}, Y)
     np.testing.assert_allclose(model.kernel_weights_, REFERENCE.kernel_weights_[[0, 3, 1, 2]], atol=1e-4)
     full = model.decision_function({"v": X_TEST, "m": K_test})
     assert apart(full, EXPECTED) < 1e-3
-    np.testing.assert_allclose(model.decision_function({"v": X_TEST, "m": K_test[:, model.support_]}), full, rtol=1e-12)
+    np.testing.assert_allclose(
+        model.decision_function({"v": X_TEST, "m": K_test[:, model.support_]}), full, rtol=1e-12
+    )
 
 
 def test_two_stacks_of_different_depth():
@@ -115,14 +157,18 @@ def test_precomputed_stack(dtype):
     assert len(model.support_) < len(X)
     columns = model.decision_function(K_test[:, model.support_])
     np.testing.assert_allclose(columns, model.decision_function(K_test), rtol=1e-6)
-    np.testing.assert_allclose(model.decision_function(K_test), decision_from(model, K_test.astype(float)), atol=1e-4)
+    np.testing.assert_allclose(
+        model.decision_function(K_test), decision_from(model, K_test.astype(float)), atol=1e-4
+    )
 
 
 def test_one_precomputed_matrix_may_be_two_dimensional():
     K = BANK[0](X)
     model = classifier("precomputed").fit(K, Y)
     np.testing.assert_array_equal(model.kernel_weights_, [1.0])
-    np.testing.assert_allclose(model.decision_function(K), classifier(BANK[:1]).fit(X, Y).decision_function(X), atol=1e-4)
+    np.testing.assert_allclose(
+        model.decision_function(K), classifier(BANK[:1]).fit(X, Y).decision_function(X), atol=1e-4
+    )
 
 
 def test_kernels_left_open():
@@ -135,15 +181,26 @@ def test_kernels_left_open():
 
 
 def test_kernels_left_open_for_sparse_rows_and_frames():
-    values = [classifier(None).fit(make(X), Y).decision_function(make(X_TEST)) for make in (np.asarray, sp.csr_matrix, pd.DataFrame)]
+    values = [
+        classifier(None).fit(make(X), Y).decision_function(make(X_TEST))
+        for make in (np.asarray, sp.csr_matrix, pd.DataFrame)
+    ]
     assert apart(values[1], values[0]) < 1e-3
     assert apart(values[2], values[0]) < 1e-3
 
 
-@pytest.mark.parametrize("bank", [RBF(gamma=0.1), (RBF(gamma=0.1),), RBF(gamma=0.05) * RBF(gamma=0.05)], ids=["object", "tuple", "product"])
+@pytest.mark.parametrize(
+    "bank",
+    [RBF(gamma=0.1), (RBF(gamma=0.1),), RBF(gamma=0.05) * RBF(gamma=0.05)],
+    ids=["object", "tuple", "product"],
+)
 def test_one_kernel_object_is_a_list_of_one(bank):
     model = classifier(bank).fit(X, Y)
-    np.testing.assert_allclose(model.decision_function(X_TEST), classifier([RBF(gamma=0.1)]).fit(X, Y).decision_function(X_TEST), atol=1e-6)
+    np.testing.assert_allclose(
+        model.decision_function(X_TEST),
+        classifier([RBF(gamma=0.1)]).fit(X, Y).decision_function(X_TEST),
+        atol=1e-6,
+    )
 
 
 def cauchy(A, B):
@@ -167,10 +224,12 @@ def test_every_family_of_kernels_reaches_its_optimum(bank, dtype):
     model = classifier(bank, C=10.0, tol=1e-4, dtype=dtype).fit(HISTOGRAMS, Y)
     assert model.converged_
     assert model.dual_objective_ == pytest.approx(dual_optimum(K, Y, 10.0, 4 / 3), rel=2e-4)
-    np.testing.assert_allclose(model.decision_function(HISTOGRAMS[:30]), decision_from(model, K[:30]), atol=1e-8)
+    np.testing.assert_allclose(
+        model.decision_function(HISTOGRAMS[:30]), decision_from(model, K[:30]), atol=1e-8
+    )
 
 
-# -- normalisation ----------------------------------------------------------------------------------------------------
+# -- normalisation ---------------------------------------------------------------------------------
 
 # Diagonals that differ between rows, or normalisation has little to do.
 UNEVEN = [RBF(gamma=0.1), Linear(), Polynomial(degree=2, coef0=1.0), 50.0 * RBF(gamma=0.5), Linear(view=[0])]
@@ -191,7 +250,9 @@ def test_normalised_kernels_are_normalised_matrices(kind, p, dtype):
     # New examples meet the constants of the training rows, whatever company they come in.
     exact = 1e-8 if dtype == "float64" else 1e-3
     np.testing.assert_allclose(model.decision_function(X_TEST), decision_from(model, N_test), atol=exact)
-    np.testing.assert_allclose(model.decision_function(X_TEST[:1]), decision_from(model, N_test)[:1], atol=exact)
+    np.testing.assert_allclose(
+        model.decision_function(X_TEST[:1]), decision_from(model, N_test)[:1], atol=exact
+    )
 
 
 @pytest.mark.parametrize("kind", ["multiplicative", "trace"])
@@ -204,7 +265,9 @@ def test_normalised_stacks(kind):
 
 @pytest.mark.parametrize("kind", ["multiplicative", "trace", "spherical"])
 def test_a_kernel_that_cannot_be_normalised_drops_out(kind):
-    """Rows of zeros have no direction, a feature that is zero everywhere has no variance: weight must not become NaN."""
+    """Rows of zeros have no direction, a feature that is zero everywhere has no variance: weight must not
+    become NaN.
+    """
     padded = np.column_stack([X, np.zeros(len(X))])
     padded[::9, :2] = 0.0
     bank = [RBF(gamma=0.1), Linear(view=[6]), Linear(view=[0, 1])]

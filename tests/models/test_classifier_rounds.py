@@ -1,7 +1,8 @@
-"""Problems larger than a working set, where rows enter and leave over many rounds and float32 tables are used.
+"""Problems larger than a working set, where rows enter and leave over many rounds and float32 tables are
+used.
 
-A conic solver is too slow here. Instead: the learned kernel handed to LIBSVM gives the same machine, and the certificate is
-recomputed from full float64 matrices.
+A conic solver is too slow here. Instead: the learned kernel handed to LIBSVM gives the same machine, and the
+certificate is recomputed from full float64 matrices.
 """
 
 from functools import cache
@@ -40,7 +41,9 @@ SETTINGS = [
 
 @cache
 def fitted(p, solver, step):
-    return MKLClassifier(kernels=BANK, p=p, solver=solver, theta_step=step, tol=1e-4, engine="local").fit(X, Y)
+    return MKLClassifier(kernels=BANK, p=p, solver=solver, theta_step=step, tol=1e-4, engine="local").fit(
+        X, Y
+    )
 
 
 @pytest.mark.parametrize("p, solver, step", SETTINGS)
@@ -65,14 +68,19 @@ def test_the_learned_kernel_in_libsvm_gives_the_same_machine(p):
     K, K_test = stacks()
     model = fitted(p, "chunking", "analytic")
     libsvm = SVC(kernel="precomputed", tol=1e-5).fit(K @ model.kernel_weights_, Y)
-    assert apart(model.decision_function(X_TEST), libsvm.decision_function(K_test @ model.kernel_weights_)) < 0.03
+    assert (
+        apart(model.decision_function(X_TEST), libsvm.decision_function(K_test @ model.kernel_weights_))
+        < 0.03
+    )
 
 
 @pytest.mark.parametrize("shards", [1, 2, 5])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_one_kernel_equals_libsvm_however_it_is_split(shards, dtype):
     params = RayParams(num_shards=shards)
-    model = MKLClassifier(kernels=[RBF(gamma=0.3)], C=5.0, tol=1e-6, dtype=dtype, engine="local", ray_params=params).fit(X, Y)
+    model = MKLClassifier(
+        kernels=[RBF(gamma=0.3)], C=5.0, tol=1e-6, dtype=dtype, engine="local", ray_params=params
+    ).fit(X, Y)
     assert len(model.history_) > 2
     libsvm = SVC(gamma=0.3, C=5.0, tol=1e-6).fit(X, Y)
     assert apart(model.decision_function(X_TEST), libsvm.decision_function(X_TEST)) < 5e-3

@@ -1,7 +1,9 @@
-"""scikit-learn's own list of what an estimator must do: in full for a classifier and a regressor, for the others what differs.
+"""scikit-learn's own list of what an estimator must do: in full for a classifier and a regressor, for the
+others what differs.
 
-Configurations of one class share its constructor, its parameters and all that is done before rows are looked at; what is checked again
-is what they make of rows. The localized classes have constructors of their own, which are checked once per class.
+Configurations of one class share its constructor, its parameters and all that is done before rows are looked
+at; what is checked again is what they make of rows. The localized classes have constructors of their own,
+which are checked once per class.
 """
 
 import pytest
@@ -38,8 +40,17 @@ CONFIGURATIONS = [
 OTHER_PARAMETERS = [
     *(MKLClassifier(**{"kernels": BANK, "engine": "local", **more}) for more in CONFIGURATIONS),
     MKLRegressor(kernels=[Linear()], p=1, engine="local"),
-    ConvexLocalizedMKLClassifier(kernels=[*rbf([0.1]), Linear()], evenness="hard", p=2.0, normalize="spherical", engine="local", n_init=2),
-    LocalizedMKLClassifier(kernels=BANK, gating="kernel", random_state=0, n_init=1, max_iter=1, engine="local"),
+    ConvexLocalizedMKLClassifier(
+        kernels=[*rbf([0.1]), Linear()],
+        evenness="hard",
+        p=2.0,
+        normalize="spherical",
+        engine="local",
+        n_init=2,
+    ),
+    LocalizedMKLClassifier(
+        kernels=BANK, gating="kernel", random_state=0, n_init=1, max_iter=1, engine="local"
+    ),
     StochasticMKLClassifier(kernels=WIDE, n_landmarks=5, random_state=0, engine="local"),
 ]
 OTHER_CLASSES = [
@@ -47,7 +58,9 @@ OTHER_CLASSES = [
     DirichletProcessMixture(n_clusters=4, random_state=0, engine="local"),
     ConvexLocalizedMKLClassifier(kernels=BANK, random_state=0, engine="local", n_init=2),
     ConvexLocalizedMKLRegressor(kernels=BANK, random_state=0, engine="local", n_init=2),
-    LocalizedMKLClassifier(kernels=[*rbf([0.1]), Linear()], random_state=0, n_init=1, max_iter=1, engine="local"),
+    LocalizedMKLClassifier(
+        kernels=[*rbf([0.1]), Linear()], random_state=0, n_init=1, max_iter=1, engine="local"
+    ),
     StochasticMKLClassifier(kernels=WIDE, random_state=0, engine="local"),
 ]
 # Checks that are told apart by what a fit makes of rows, weights and labels.
@@ -104,17 +117,25 @@ OF_CLASSES = OF_FITS | {
     "check_valid_tag_types",
 }
 LATER = parse_version("1.8")  # has checks that 1.6 did not have
-WEIGHTS_ARE_REPETITIONS = ("check_sample_weight_equivalence_on_dense_data", "check_sample_weight_equivalence_on_sparse_data")
+WEIGHTS_ARE_REPETITIONS = (
+    "check_sample_weight_equivalence_on_dense_data",
+    "check_sample_weight_equivalence_on_sparse_data",
+)
 
 
 def expected_failures(model):
-    """One pair of checks compares two fits to 1e-7: of weighted rows, and of the same rows repeated or removed.
+    """One pair of checks compares two fits to 1e-7: of weighted rows, and of the same rows repeated or
+    removed.
 
-    `test_classifier_api` makes the same comparison at a small tolerance. To 1e-7 it holds for small problems in float64 with
-    chunking and analytic weights (which are polished beyond the tolerance) and for no other, for the reasons given here.
+    `test_classifier_api` makes the same comparison at a small tolerance. To 1e-7 it holds for small problems
+    in float64 with chunking and analytic weights (which are polished beyond the tolerance) and for no other,
+    for the reasons given here.
     """
     if isinstance(model, LocalizedMKLClassifier):
-        reason = "the random start of a descent and the spread of the gates' columns depend on which rows there are"
+        reason = (
+            "the random start of a descent and the spread of the gates' columns depend on which rows "
+            "there are"
+        )
     elif isinstance(model, ConvexLocalizedMKLClassifier | ConvexLocalizedMKLRegressor):
         reason = "the random starts of k-means depend on which rows there are"
     elif isinstance(model, ClusteredMKLClassifier | DirichletProcessMixture):
@@ -122,7 +143,10 @@ def expected_failures(model):
     elif isinstance(model, StochasticMKLClassifier):
         reason = "repeated rows are visited in another order"
     elif model.kernels is None:
-        reason = "the widths come from the distances of all rows, repeated rows (distance 0) and rows of weight 0 included"
+        reason = (
+            "the widths come from the distances of all rows, repeated rows (distance 0) and rows of "
+            "weight 0 included"
+        )
     elif getattr(model, "class_weight", None) == "balanced":
         reason = "class frequencies count rows, not their weights"
     elif model.solver == "wrapper" or model.theta_step == "cutting_plane" or model.p == 1:
@@ -139,7 +163,9 @@ def name_of(check):
 
 
 def cases():
-    """(estimator, check), the former as the check wants it (some take another one with the same parameters)."""
+    """(estimator, check), the former as the check wants it (some take another one with the same
+    parameters).
+    """
     for models, wanted in ((IN_FULL, None), (OTHER_CLASSES, OF_CLASSES), (OTHER_PARAMETERS, OF_FITS)):
         for model in models:
             expected = expected_failures(model)
@@ -148,7 +174,12 @@ def cases():
                 if wanted is None or name in wanted:
                     marks = [pytest.mark.xfail(reason=expected[name])] if name in expected else []
                     marks += [] if wanted is None else [pytest.mark.slow]
-                    yield pytest.param(estimator, check, marks=marks, id=f"{estimator!r}-{name}".replace("\n", "").replace("  ", ""))
+                    yield pytest.param(
+                        estimator,
+                        check,
+                        marks=marks,
+                        id=f"{estimator!r}-{name}".replace("\n", "").replace("  ", ""),
+                    )
 
 
 CASES = list(cases())
@@ -162,6 +193,14 @@ def test_scikit_learn(estimator, check):
 
 def test_every_name_of_a_check_is_one():
     """A check that was renamed by scikit-learn would silently not run."""
-    there = {name_of(check) for model in (*IN_FULL, *OTHER_CLASSES) for _, check in estimator_checks_generator(model)}
-    later = {"check_all_zero_sample_weights_error", "check_estimator_sparse_tag"} if parse_version(sklearn.__version__) < LATER else set()
+    there = {
+        name_of(check)
+        for model in (*IN_FULL, *OTHER_CLASSES)
+        for _, check in estimator_checks_generator(model)
+    }
+    later = (
+        {"check_all_zero_sample_weights_error", "check_estimator_sparse_tag"}
+        if parse_version(sklearn.__version__) < LATER
+        else set()
+    )
     assert there >= OF_CLASSES - later

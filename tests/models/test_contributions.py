@@ -14,12 +14,19 @@ from raymkl import MKLClassifier, kernels, load
 from raymkl.models import expansion
 from tests.reference import gram, noisy_problem, normalised
 
-BANK = [*kernels.rbf([0.05, 0.5]), kernels.Linear(), kernels.Polynomial(degree=2, coef0=1.0), kernels.Linear() * kernels.RBF(gamma=0.1)]
+BANK = [
+    *kernels.rbf([0.05, 0.5]),
+    kernels.Linear(),
+    kernels.Polynomial(degree=2, coef0=1.0),
+    kernels.Linear() * kernels.RBF(gamma=0.1),
+]
 
 
 def fitted(bank=None, y=None, **params):
     X, labels = noisy_problem()
-    return MKLClassifier(kernels=BANK if bank is None else bank, engine="local", **params).fit(X, labels if y is None else y), X
+    return MKLClassifier(kernels=BANK if bank is None else bank, engine="local", **params).fit(
+        X, labels if y is None else y
+    ), X
 
 
 def three_classes():
@@ -41,7 +48,9 @@ def test_naive_sum_over_support_vectors(normalize):
             for a, j in zip(model.dual_coef_[0], model.support_, strict=True):
                 expected[i, m] += model.kernel_weights_[m] * a * K_test[i, j, m]
     np.testing.assert_allclose(model.contributions(Z), expected, atol=1e-8)
-    np.testing.assert_allclose(expected.sum(axis=1) + model.intercept_[0], model.decision_function(Z), atol=1e-8)
+    np.testing.assert_allclose(
+        expected.sum(axis=1) + model.intercept_[0], model.decision_function(Z), atol=1e-8
+    )
 
 
 @pytest.mark.parametrize("normalize", [None, "spherical"])
@@ -50,7 +59,9 @@ def test_several_classes(normalize):
     model = MKLClassifier(kernels=BANK, engine="local", normalize=normalize).fit(X, y)
     parts = model.contributions(X[:7])
     assert parts.shape == (7, 3, len(BANK))
-    np.testing.assert_allclose(parts.sum(axis=2) + model.intercept_, model.decision_function(X[:7]), atol=1e-8)
+    np.testing.assert_allclose(
+        parts.sum(axis=2) + model.intercept_, model.decision_function(X[:7]), atol=1e-8
+    )
     for h, label in enumerate(model.classes_):
         alone = MKLClassifier(kernels=BANK, engine="local", normalize=normalize, tol=1e-6).fit(X, y == label)
         np.testing.assert_allclose(alone.contributions(X[:7]).sum(axis=1), parts[:, h].sum(axis=1), atol=0.02)
@@ -61,18 +72,32 @@ def test_precomputed_kernels():
     K = gram(BANK, X)
     matrices = MKLClassifier(kernels="precomputed", engine="local").fit(K, noisy_problem()[1])
     np.testing.assert_allclose(matrices.contributions(K[:6]), model.contributions(X[:6]), atol=1e-4)
-    np.testing.assert_allclose(matrices.contributions(K[:6, matrices.support_]), matrices.contributions(K[:6]), atol=1e-12)
-    np.testing.assert_allclose(matrices.contributions(K).sum(axis=1) + matrices.intercept_[0], matrices.decision_function(K), atol=1e-10)
+    np.testing.assert_allclose(
+        matrices.contributions(K[:6, matrices.support_]), matrices.contributions(K[:6]), atol=1e-12
+    )
+    np.testing.assert_allclose(
+        matrices.contributions(K).sum(axis=1) + matrices.intercept_[0],
+        matrices.decision_function(K),
+        atol=1e-10,
+    )
 
 
 def test_matrices_beside_features():
     X, y = noisy_problem()
     views = {"x": X, "matrix": gram(BANK[:2], X)}
-    bank = [kernels.Precomputed(view="matrix", index=0), kernels.RBF(gamma=0.5, view="x"), kernels.Precomputed(view="matrix", index=1)]
+    bank = [
+        kernels.Precomputed(view="matrix", index=0),
+        kernels.RBF(gamma=0.5, view="x"),
+        kernels.Precomputed(view="matrix", index=1),
+    ]
     model = MKLClassifier(kernels=bank, engine="local", p=2).fit(views, y)
     parts = model.contributions(views)
-    np.testing.assert_allclose(parts[:, 1], parts[:, 2], atol=1e-8)  # the same kernel, once as a formula and once as a matrix
-    np.testing.assert_allclose(parts.sum(axis=1) + model.intercept_[0], model.decision_function(views), atol=1e-10)
+    np.testing.assert_allclose(
+        parts[:, 1], parts[:, 2], atol=1e-8
+    )  # the same kernel, once as a formula and once as a matrix
+    np.testing.assert_allclose(
+        parts.sum(axis=1) + model.intercept_[0], model.decision_function(views), atol=1e-10
+    )
 
 
 def test_containers_give_the_same():
@@ -86,7 +111,8 @@ def test_containers_give_the_same():
         "dict": {"only": X},
     }
     found = {
-        name: MKLClassifier(kernels=BANK[:4], engine="local", tol=1e-6).fit(form, y).contributions(form) for name, form in forms.items()
+        name: MKLClassifier(kernels=BANK[:4], engine="local", tol=1e-6).fit(form, y).contributions(form)
+        for name, form in forms.items()
     }
     for name, parts in found.items():
         np.testing.assert_allclose(parts, found["array"], atol=1e-5, err_msg=name)
@@ -131,7 +157,9 @@ def test_sum_is_the_decision(seed, p, n):
     X, y = noisy_problem(n=30, seed=seed)
     model = MKLClassifier(kernels=BANK[:4], p=p, engine="local", normalize="spherical").fit(X, y)
     Z = np.random.default_rng(seed).normal(size=(n, X.shape[1]))
-    np.testing.assert_allclose(model.contributions(Z).sum(axis=1), model.decision_function(Z) - model.intercept_[0], atol=1e-9)
+    np.testing.assert_allclose(
+        model.contributions(Z).sum(axis=1), model.decision_function(Z) - model.intercept_[0], atol=1e-9
+    )
 
 
 def test_errors():

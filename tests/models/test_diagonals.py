@@ -31,5 +31,7 @@ def test_kernels_that_are_spherical_need_no_gates():
 
 
 def test_new_rows_have_a_column_for_every_kernel():
-    np.testing.assert_allclose(row_gates(BANK[:2], ROWS), np.stack([1 / np.linalg.norm(X, axis=1), np.ones(12)], axis=1))
+    np.testing.assert_allclose(
+        row_gates(BANK[:2], ROWS), np.stack([1 / np.linalg.norm(X, axis=1), np.ones(12)], axis=1)
+    )
     assert row_gates([], ROWS) is None

@@ -18,7 +18,9 @@ K = gram(BANK, X)
 
 
 def fit(X=X, y=Y, sample_weight=None, **more):
-    return MKLClassifier(**{"kernels": BANK, "engine": "local", **more}).fit(X, y, sample_weight=sample_weight)
+    return MKLClassifier(**{"kernels": BANK, "engine": "local", **more}).fit(
+        X, y, sample_weight=sample_weight
+    )
 
 
 def changed(array, place, value):
@@ -27,7 +29,7 @@ def changed(array, place, value):
     return array
 
 
-# -- parameters -------------------------------------------------------------------------------------------------------
+# -- parameters ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -148,7 +150,7 @@ def test_resources_that_are_no_custom_ones(name):
     fails(["resources", repr(name)], lambda: RayParams(resources={name: 1}))
 
 
-# -- examples and labels ----------------------------------------------------------------------------------------------
+# -- examples and labels ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value, word", [(np.nan, "nan"), (np.inf, "inf"), (-np.inf, "inf")])
@@ -184,7 +186,18 @@ def test_missing_values_of_frames_and_tables():
         (None, ["y", "None"]),
         ([], ["y"]),
     ],
-    ids=["nan", "None inside", "one class", "one word", "short", "long", "continuous", "two columns", "None", "empty"],
+    ids=[
+        "nan",
+        "None inside",
+        "one class",
+        "one word",
+        "short",
+        "long",
+        "continuous",
+        "two columns",
+        "None",
+        "empty",
+    ],
 )
 def test_bad_labels(y, words):
     fails(words, lambda: fit(y=y))
@@ -206,7 +219,20 @@ def test_bad_labels(y, words):
         (5, []),
         (None, []),
     ],
-    ids=["no rows", "no columns", "1-D", "3-D", "frame", "table", "empty dict", "uneven dict", "complex", "text", "number", "None"],
+    ids=[
+        "no rows",
+        "no columns",
+        "1-D",
+        "3-D",
+        "frame",
+        "table",
+        "empty dict",
+        "uneven dict",
+        "complex",
+        "text",
+        "number",
+        "None",
+    ],
 )
 def test_bad_rows(rows, words):
     bank = [Linear(view="a"), Linear(view="b")] if isinstance(rows, dict) and rows else BANK
@@ -238,7 +264,9 @@ def test_bad_class_weights(class_weight):
     fails(["weight"], lambda: fit(class_weight=class_weight))
 
 
-@pytest.mark.parametrize("kernel", [Chi2(), HistogramIntersection(), 2.0 * Chi2(), Chi2() * RBF(), Chi2() + Linear()], ids=repr)
+@pytest.mark.parametrize(
+    "kernel", [Chi2(), HistogramIntersection(), 2.0 * Chi2(), Chi2() * RBF(), Chi2() + Linear()], ids=repr
+)
 def test_histogram_kernels_refuse_negative_features(kernel):
     fails(["non-negative", "X"], lambda: fit(kernels=[kernel]))
     fails(["non-negative", "X"], lambda: fit(X=sp.csr_matrix(X), kernels=[kernel]))
@@ -246,7 +274,7 @@ def test_histogram_kernels_refuse_negative_features(kernel):
     fails(["non-negative"], lambda: model.predict(X))
 
 
-# -- views ------------------------------------------------------------------------------------------------------------
+# -- views -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -281,7 +309,9 @@ def test_another_number_of_features_at_prediction(make):
 
 
 def test_another_number_of_features_in_a_view():
-    """Containers without one width of their own: the check must be per view, and before any matrix product fails."""
+    """Containers without one width of their own: the check must be per view, and before any matrix product
+    fails.
+    """
     model = fit(X={"a": X, "b": X}, kernels=[Linear(view="a"), RBF(view="b")])
     fails(["5", "6", "b"], lambda: model.predict({"a": X, "b": X[:, :5]}))
 

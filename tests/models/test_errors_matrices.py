@@ -136,7 +136,9 @@ def test_very_large_entries_are_finite():
     assert reading._first_not_finite(large) is None
     large[2, 1] = -np.inf
     assert reading._first_not_finite(large) == (2, 1)
-    assert reading._first_not_finite(np.empty((0, 3))) is None and reading._first_not_finite(np.full(3, np.nan)) == (0,)
+    assert reading._first_not_finite(np.empty((0, 3))) is None and reading._first_not_finite(
+        np.full(3, np.nan)
+    ) == (0,)
 
 
 @pytest.mark.parametrize("room", [True, False])

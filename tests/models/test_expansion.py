@@ -1,4 +1,6 @@
-"""The fitted sum: decision values, contributions and block norms are what their formulas say, gates and ready-made matrices included."""
+"""The fitted sum: decision values, contributions and block norms are what their formulas say, gates and
+ready-made matrices included.
+"""
 
 import pickle
 from dataclasses import fields, replace
@@ -9,7 +11,13 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raymkl import ConvexLocalizedMKLClassifier, LocalizedMKLClassifier, MKLClassifier, MKLRegressor, diagnostics
+from raymkl import (
+    ConvexLocalizedMKLClassifier,
+    LocalizedMKLClassifier,
+    MKLClassifier,
+    MKLRegressor,
+    diagnostics,
+)
 from raymkl.kernels import RBF, Linear, Polynomial, Precomputed, rbf
 from raymkl.kernels.pairs.families import NO_GATE
 from raymkl.models import expansion as module
@@ -77,7 +85,13 @@ def test_sums_are_those_of_the_formula(n_heads, rounds, gated, sparse_gates):
 
 
 @settings(max_examples=30, deadline=None)
-@given(seed=st.integers(0, 10_000), n=st.integers(1, 12), n_heads=st.integers(1, 3), rounds=st.integers(1, 3), sparse=st.booleans())
+@given(
+    seed=st.integers(0, 10_000),
+    n=st.integers(1, 12),
+    n_heads=st.integers(1, 3),
+    rounds=st.integers(1, 3),
+    sparse=st.booleans(),
+)
 def test_contributions_add_up_to_the_decision(seed, n, n_heads, rounds, sparse):
     expansion = random_expansion(seed, n_heads, rounds, sparse_gates=sparse)
     Z, gates = new_rows(seed, n, sparse)
@@ -88,7 +102,9 @@ def test_contributions_add_up_to_the_decision(seed, n, n_heads, rounds, sparse):
 
 @pytest.mark.parametrize("gated", [False, True])
 def test_block_norms_are_quadratic_forms(gated):
-    """||w||^2 = theta^2 a' G K G a times the factor of normalisation, which the weights of the entries hold beside theta."""
+    """||w||^2 = theta^2 a' G K G a times the factor of normalisation, which the weights of the entries hold
+    beside theta.
+    """
     expansion = random_expansion(5, n_heads=2, rounds=2, gated=gated)
     factors = np.random.default_rng(6).uniform(0.5, 2.0, size=expansion.weights.shape)
     theta = expansion.weights / factors
@@ -121,9 +137,15 @@ def test_ready_made_matrices_and_vectors():
     parts = naive(expansion, matrices, gates)
     for copy in (True, False):
         rows = expansion.with_support_columns({"x": Z, "m": stack}, copy)
-        assert isinstance(rows["m"], np.ndarray if copy else SomeColumns) and rows["m"].shape == (9, 7, 2) and rows["x"] is Z
+        assert (
+            isinstance(rows["m"], np.ndarray if copy else SomeColumns)
+            and rows["m"].shape == (9, 7, 2)
+            and rows["x"] is Z
+        )
         np.testing.assert_allclose(expansion.decision(rows, gates), parts.sum(axis=2), atol=1e-11)
-    np.testing.assert_allclose(expansion.entry_contributions({"x": Z, "m": stack[:, ::2]}, gates), parts, atol=1e-11)
+    np.testing.assert_allclose(
+        expansion.entry_contributions({"x": Z, "m": stack[:, ::2]}, gates), parts, atol=1e-11
+    )
     only = stack[:, ::2]
     assert expansion.with_support_columns({"x": Z, "m": only})["m"] is only
     for wrong in (stack[:, :9], stack[:, :, :1]):
@@ -144,7 +166,9 @@ def test_without_support_vectors_or_weights_all_is_zero():
     for empty in (none, replace(expansion, weights=np.zeros_like(expansion.weights))):
         np.testing.assert_array_equal(empty.decision({None: Z}, gates), np.zeros((9, 2)))
         np.testing.assert_array_equal(empty.contributions({None: Z}, gates), np.zeros((9, 2, len(BANK))))
-        np.testing.assert_array_equal(empty.block_norms(np.ones((2, 2, len(BANK)))), np.zeros((2, 2, len(BANK))))
+        np.testing.assert_array_equal(
+            empty.block_norms(np.ones((2, 2, len(BANK)))), np.zeros((2, 2, len(BANK)))
+        )
 
 
 @pytest.mark.parametrize("cores", [1, 2])
@@ -166,7 +190,7 @@ def test_tables_agree_with_formulas(monkeypatch):
     np.testing.assert_allclose(expansion.decision({None: Z}, gates), values, atol=1e-6 * np.abs(values).max())
 
 
-# -- what estimators hold -----------------------------------------------------------------------------------------------
+# -- what estimators hold --------------------------------------------------------------------------
 
 X, Y = noisy_problem(60, seed=31)
 T, _ = noisy_problem(20, seed=32)
@@ -175,13 +199,17 @@ LOCALIZED = {"n_init": 1, "max_iter": 3, "tol": 1e-2, "random_state": 0}
 MODELS = {
     "two classes": lambda: MKLClassifier(kernels=BANK, engine="local").fit(X, Y),
     "three classes": lambda: MKLClassifier(kernels=BANK, normalize="spherical", engine="local").fit(X, Y3),
-    "shared weights": lambda: MKLClassifier(kernels=BANK, shared_weights=True, normalize="trace", engine="local").fit(X, Y3),
+    "shared weights": lambda: MKLClassifier(
+        kernels=BANK, shared_weights=True, normalize="trace", engine="local"
+    ).fit(X, Y3),
     "sparse": lambda: MKLClassifier(kernels=BANK, engine="local").fit(sp.csr_matrix(X), Y),
     "numbers": lambda: MKLRegressor(kernels=BANK, engine="local").fit(X, 100.0 + X[:, 0]),
-    "clusters": lambda: ConvexLocalizedMKLClassifier(kernels=BANK, n_clusters=2, normalize="spherical", random_state=0, engine="local").fit(
-        X, Y3
-    ),
-    "gates": lambda: LocalizedMKLClassifier(kernels=BANK, engine="local", normalize="spherical", **LOCALIZED).fit(X, Y3),
+    "clusters": lambda: ConvexLocalizedMKLClassifier(
+        kernels=BANK, n_clusters=2, normalize="spherical", random_state=0, engine="local"
+    ).fit(X, Y3),
+    "gates": lambda: LocalizedMKLClassifier(
+        kernels=BANK, engine="local", normalize="spherical", **LOCALIZED
+    ).fit(X, Y3),
 }
 
 
@@ -192,15 +220,25 @@ def fitted(request):
 
 @pytest.mark.filterwarnings("ignore")
 def test_estimators_predict_from_their_expansion(fitted):
-    expansion, examples = fitted.expansion_, sp.csr_matrix(T) if sp.issparse(fitted.expansion_.support_rows[None]) else T
+    expansion, examples = (
+        fitted.expansion_,
+        sp.csr_matrix(T) if sp.issparse(fitted.expansion_.support_rows[None]) else T,
+    )
     rows, gates = rows_and_gates(fitted, examples)
     values = expansion.decision(rows, gates) + fitted.intercept_
-    known = fitted.decision_function(examples) if hasattr(fitted, "decision_function") else fitted.predict(examples)
+    known = (
+        fitted.decision_function(examples)
+        if hasattr(fitted, "decision_function")
+        else fitted.predict(examples)
+    )
     np.testing.assert_array_equal(values[:, 0] if values.shape[1] == 1 else values, known)
     np.testing.assert_array_equal(
-        expansion.contributions(rows, gates).reshape(fitted.contributions(examples).shape), fitted.contributions(examples)
+        expansion.contributions(rows, gates).reshape(fitted.contributions(examples).shape),
+        fitted.contributions(examples),
     )
-    np.testing.assert_array_equal(expansion.block_norms(fitted.kernel_weights_), diagnostics.block_norms(fitted))
+    np.testing.assert_array_equal(
+        expansion.block_norms(fitted.kernel_weights_), diagnostics.block_norms(fitted)
+    )
     support = expansion.support_rows[None]
     parts = naive(expansion, gram(BANK, T, support.toarray() if sp.issparse(support) else support), gates)
     np.testing.assert_allclose(values - fitted.intercept_, parts.sum(axis=2), atol=1e-7)
@@ -208,8 +246,15 @@ def test_estimators_predict_from_their_expansion(fitted):
 
 def test_it_holds_what_the_public_attributes_say(fitted):
     expansion = fitted.expansion_
-    assert expansion.kernels is fitted.kernels_ and expansion.coefficients is fitted.dual_coef_ and expansion.support is fitted.support_
-    assert expansion.n_train == 60 and expansion.weights.shape == (len(fitted.dual_coef_), len(expansion.gate_of_entry))
+    assert (
+        expansion.kernels is fitted.kernels_
+        and expansion.coefficients is fitted.dual_coef_
+        and expansion.support is fitted.support_
+    )
+    assert expansion.n_train == 60 and expansion.weights.shape == (
+        len(fitted.dual_coef_),
+        len(expansion.gate_of_entry),
+    )
     kept = expansion.support_rows[None]
     np.testing.assert_array_equal(kept.toarray() if sp.issparse(kept) else kept, X[fitted.support_])
     assert len(fields(expansion)) <= 12 and len(repr(expansion)) < 120
@@ -228,6 +273,10 @@ def test_a_pickle_does_not_grow_with_rows_that_are_no_support_vectors():
     """Easy data: the rows alone would take 800 kB."""
     rng = np.random.default_rng(0)
     y = np.arange(2000) % 2
-    model = MKLClassifier(kernels=[Linear()], engine="local").fit(rng.normal(size=(2000, 50)) + 10.0 * y[:, None], y)
-    assert len(model.support_) < 60 and len(pickle.dumps(model.expansion_)) < 8 * 52 * len(model.support_) + 5000
+    model = MKLClassifier(kernels=[Linear()], engine="local").fit(
+        rng.normal(size=(2000, 50)) + 10.0 * y[:, None], y
+    )
+    assert (
+        len(model.support_) < 60 and len(pickle.dumps(model.expansion_)) < 8 * 52 * len(model.support_) + 5000
+    )
     assert len(pickle.dumps(model)) < 80_000

@@ -1,4 +1,6 @@
-"""One joint problem for all classes: certificates from matrices, a conic solver, other ways to the same model, faults."""
+"""One joint problem for all classes: certificates from matrices, a conic solver, other ways to the same
+model, faults.
+"""
 
 import pickle
 import warnings
@@ -28,18 +30,24 @@ K = gram(BANK, X)
 
 
 def model(**more):
-    return MKLClassifier(**{"kernels": BANK, "multi_class": "joint", "C": 0.1, "engine": "local", "tol": 1e-4, **more})
+    return MKLClassifier(
+        **{"kernels": BANK, "multi_class": "joint", "C": 0.1, "engine": "local", "tol": 1e-4, **more}
+    )
 
 
 def certificate(clf, K, y, c, p):
     """Primal, dual and the largest breach of constraints, from matrices (n, n, M)."""
-    A, theta, own = np.zeros((len(y), len(clf.classes_))), np.asarray(clf.kernel_weights_), y[:, None] == np.arange(len(clf.classes_))
+    A, theta, own = (
+        np.zeros((len(y), len(clf.classes_))),
+        np.asarray(clf.kernel_weights_),
+        y[:, None] == np.arange(len(clf.classes_)),
+    )
     A[clf.support_] = clf.dual_coef_.T
     G = np.einsum("ijm,jk->ikm", K, A)
     v = np.sqrt(np.maximum(np.einsum("ik,ikm->m", A, G), 0))
     F = G @ theta
     losses = (F + ~own).max(axis=1) - F[own]
-    size = lambda x, p: x.max() if np.isinf(p) else np.sum(x**p) ** (1 / p)  # noqa: E731
+    size = lambda x, p: x.max() if np.isinf(p) else np.sum(x**p) ** (1 / p)
     primal = size(theta * v, p) ** 2 / 2 + np.sum(c * losses)
     dual = A[own].sum() - size(v, np.inf if p == 1 else p / (p - 1)) ** 2 / 2
     return primal, dual, max(np.abs(A.sum(axis=1)).max(), (A - own * np.reshape(c, (-1, 1))).max())
@@ -54,21 +62,26 @@ def optimum(y, c, p):
         lengths.append(cp.norm((vectors[:, keep] * np.sqrt(values[keep])).T @ A, "fro"))
     size = cp.max(cp.hstack(lengths)) if p == 1 else cp.pnorm(cp.hstack(lengths), p / (p - 1))
     problem = cp.Problem(
-        cp.Maximize(cp.sum(cp.multiply(own, A)) - cp.square(size) / 2), [own * np.reshape(c, (-1, 1)) >= A, cp.sum(A, axis=1) == 0]
+        cp.Maximize(cp.sum(cp.multiply(own, A)) - cp.square(size) / 2),
+        [own * np.reshape(c, (-1, 1)) >= A, cp.sum(A, axis=1) == 0],
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return problem.solve(solver=cp.CLARABEL)
 
 
-@pytest.mark.parametrize("p, C", [(1.0, 0.02), (1.1, 2.0), (4 / 3, 0.02), (4 / 3, 2.0), (2.0, 0.02), (4.0, 2.0)])
+@pytest.mark.parametrize(
+    "p, C", [(1.0, 0.02), (1.1, 2.0), (4 / 3, 0.02), (4 / 3, 2.0), (2.0, 0.02), (4.0, 2.0)]
+)
 def test_certificates_are_true_and_optimal(p, C):
     weights = np.random.default_rng(0).uniform(0.2, 2.0, len(Y)) * (np.arange(len(Y)) % 9 != 0)
     clf = model(p=p, C=C).fit(X, Y, sample_weight=weights)
     primal, dual, breach = certificate(clf, K, Y, C * weights, p)
     best = optimum(Y, C * weights, p)
     assert clf.converged_ and breach < 1e-10 and -1e-5 * best <= primal - best <= 1e-3 * best
-    assert clf.primal_objective_ == pytest.approx(primal, rel=1e-6) and clf.dual_objective_ == pytest.approx(dual, rel=1e-6)
+    assert clf.primal_objective_ == pytest.approx(primal, rel=1e-6) and clf.dual_objective_ == pytest.approx(
+        dual, rel=1e-6
+    )
     assert np.isscalar(clf.duality_gap_) and clf.kernel_weights_.shape == (5,) and not clf.intercept_.any()
 
 
@@ -88,16 +101,28 @@ def test_more_rows_than_a_working_set(dtype, columns):
 
 
 def test_other_ways_to_the_same_model(tmp_path):
-    f = lambda **more: model(tol=1e-6, p=1.2, **more).fit(X, Y).decision_function(X)  # noqa: E731
+    f = lambda **more: model(tol=1e-6, p=1.2, **more).fit(X, Y).decision_function(X)
     base = f()
-    for more in ({"ray_params": RayParams(num_shards=4)}, {"dtype": "float32", "tol": 1e-5}, {"theta_step": "analytic"}):
-        np.testing.assert_allclose(model(**{"tol": 1e-6, "p": 1.2, **more}).fit(X, Y).decision_function(X), base, atol=2e-3)
+    for more in (
+        {"ray_params": RayParams(num_shards=4)},
+        {"dtype": "float32", "tol": 1e-5},
+        {"theta_step": "analytic"},
+    ):
+        np.testing.assert_allclose(
+            model(**{"tol": 1e-6, "p": 1.2, **more}).fit(X, Y).decision_function(X), base, atol=2e-3
+        )
     for more in ({"solver": "wrapper"}, {"theta_step": "cutting_plane"}):
-        np.testing.assert_allclose(model(tol=1e-5, p=1.2, **more).fit(X, Y).decision_function(X), base, atol=5e-3)
+        np.testing.assert_allclose(
+            model(tol=1e-5, p=1.2, **more).fit(X, Y).decision_function(X), base, atol=5e-3
+        )
     ready = model(tol=1e-6, p=1.2, kernels="precomputed").fit(K, Y)
     np.testing.assert_allclose(ready.decision_function(K), base, atol=1e-4)
     with Session("local") as session:
-        np.testing.assert_allclose(model(tol=1e-6, p=1.2, engine=session).fit(session.put(X), Y).decision_function(X), base, atol=1e-4)
+        np.testing.assert_allclose(
+            model(tol=1e-6, p=1.2, engine=session).fit(session.put(X), Y).decision_function(X),
+            base,
+            atol=1e-4,
+        )
     clf = model().fit(X, Y)
     clf.save(tmp_path / "m")
     for again in (load(tmp_path / "m"), pickle.loads(pickle.dumps(clf))):
@@ -123,7 +148,9 @@ def test_warm_starts_and_paths():
     warm = model(tol=1e-6, C=2.0, warm_start=True).fit(X, Y)
     np.testing.assert_allclose(warm.set_params(C=0.3).fit(X, Y).decision_function(X), cold, atol=1e-3)
     np.testing.assert_allclose(warm.set_params(C=0.3).fit(X, Y).decision_function(X), cold, atol=1e-3)
-    search = MKLSearchCV(model(tol=1e-5), {"C": [0.01, 0.1, 1.0], "multi_class": ["joint", "ovr"]}, cv=3).fit(X, Y)
+    search = MKLSearchCV(model(tol=1e-5), {"C": [0.01, 0.1, 1.0], "multi_class": ["joint", "ovr"]}, cv=3).fit(
+        X, Y
+    )
     assert search.best_score_ > 0.9 and len(search.cv_results_["params"]) == 6
 
 
@@ -136,7 +163,9 @@ def test_stopping_short_keeps_a_valid_certificate():
 
 def run_with(rows, y, bank, faults, tol, light=False):
     """Results of the classes' heads with three shards of which some are lost."""
-    heads = MKLClassifier(kernels=bank, multi_class="joint", tol=tol)._heads(y, np.unique(y), np.full(len(y), 0.5))
+    heads = MKLClassifier(kernels=bank, multi_class="joint", tol=tol)._heads(
+        y, np.unique(y), np.full(len(y), 0.5)
+    )
     problem = builders.problem_of(bank, len(y), dtype=np.float32, light=light, may_widen=True)
     pool = LossyPool({None: rows}, deepcopy(problem), 3, faults)
     pool.coordinator = coordinator = Coordinator(pool, deepcopy(problem), policy=FailurePolicy(10), threads=1)
@@ -147,31 +176,45 @@ def run_with(rows, y, bank, faults, tol, light=False):
     return [stages[-1] for stages in coordinator.outcome(heads)]
 
 
-@pytest.mark.parametrize("bank", [kernels.rbf([0.05, 0.5]), [kernels.Laplacian(gamma=0.1), kernels.Linear()]], ids=["light", "cached"])
+@pytest.mark.parametrize(
+    "bank",
+    [kernels.rbf([0.05, 0.5]), [kernels.Laplacian(gamma=0.1), kernels.Linear()]],
+    ids=["light", "cached"],
+)
 @pytest.mark.parametrize("worked", [False, True])
 @pytest.mark.parametrize(("method", "number"), [("add_heads", 1), ("advance", 1), ("advance", 2)])
 def test_lost_shards(bank, method, number, worked):
     """A shard that is lost at any call is replaced, and the model is that of the undisturbed run."""
     rows, y = load_iris(return_X_y=True)
-    calm, lossy = (run_with(rows[::2], y[::2], bank, faults, 1e-6, light=True) for faults in ([], [Fault(method, number, (1,), worked)]))
+    calm, lossy = (
+        run_with(rows[::2], y[::2], bank, faults, 1e-6, light=True)
+        for faults in ([], [Fault(method, number, (1,), worked)])
+    )
     for one, other in zip(calm, lossy, strict=True):
         np.testing.assert_allclose(other.a, one.a, atol=1e-4)
         assert other.certificate.gap <= 1e-6
 
 
-@pytest.mark.parametrize("faults", [[Fault("advance", 3, (0,))], [Fault("apply", 1, (2,))], [Fault("advance", 5, (1, 2), True)]])
+@pytest.mark.parametrize(
+    "faults", [[Fault("advance", 3, (0,))], [Fault("apply", 1, (2,))], [Fault("advance", 5, (1, 2), True)]]
+)
 def test_lost_shards_of_many_rows(faults):
     """Several rounds over blocks of rows, and a proof at the end."""
     rng = np.random.default_rng(2)
     y = rng.integers(0, 4, 1700)
     rows = rng.normal(size=(4, 6))[y] + 1.2 * rng.normal(size=(1700, 6))
-    calm, lossy = (run_with(rows, y, kernels.rbf([0.02, 0.2]), some, 1e-3, light=True) for some in ([], faults))
+    calm, lossy = (
+        run_with(rows, y, kernels.rbf([0.02, 0.2]), some, 1e-3, light=True) for some in ([], faults)
+    )
     assert all(result.certificate.gap <= 1e-3 for result in [*calm, *lossy])
     assert lossy[0].certificate.dual == pytest.approx(calm[0].certificate.dual, rel=2e-3)
     np.testing.assert_allclose(np.sum([result.a for result in lossy], axis=0), 0.0, atol=1e-12)
 
 
-@pytest.mark.parametrize(("more", "words"), [({"multi_class": "both"}, ["multi_class", "ovr"]), ({"loss": "logistic"}, ["joint", "loss"])])
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [({"multi_class": "both"}, ["multi_class", "ovr"]), ({"loss": "logistic"}, ["joint", "loss"])],
+)
 def test_bad_values(more, words):
     fails(words, lambda: model(**more).fit(X, Y))
 
@@ -179,4 +222,6 @@ def test_bad_values(more, words):
 @pytest.mark.ray
 def test_ray_gives_the_local_model(ray_session):
     there = model(tol=1e-6, engine=ray_session).fit(X, Y)
-    np.testing.assert_allclose(there.decision_function(X), model(tol=1e-6).fit(X, Y).decision_function(X), atol=1e-5)
+    np.testing.assert_allclose(
+        there.decision_function(X), model(tol=1e-6).fit(X, Y).decision_function(X), atol=1e-5
+    )

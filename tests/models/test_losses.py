@@ -1,4 +1,6 @@
-"""Every loss in its estimators: certificates recomputed from matrices, scikit-learn's counterparts, weights, shards, errors."""
+"""Every loss in its estimators: certificates recomputed from matrices, scikit-learn's counterparts, weights,
+shards, errors.
+"""
 
 import pickle
 import warnings
@@ -61,9 +63,13 @@ def values(fitted, rows):
 def test_reported_certificates_are_true(kind, name, p, C):
     y, weights = answers(kind), np.random.default_rng(1).uniform(0, 2, N) * (np.arange(N) % 7 != 0)
     fitted = model(kind, name, p=p, C=C).fit(X, y, sample_weight=weights)
-    primal, dual, breach = true_values(name, fitted, gram(BANK, X), y, weights if kind == "one class" else C * weights, p)
+    primal, dual, breach = true_values(
+        name, fitted, gram(BANK, X), y, weights if kind == "one class" else C * weights, p
+    )
     assert fitted.converged_ and breach < 1e-8 * max(C, 1)
-    assert fitted.primal_objective_ == pytest.approx(primal, rel=1e-5) and fitted.dual_objective_ == pytest.approx(dual, rel=1e-5)
+    assert fitted.primal_objective_ == pytest.approx(
+        primal, rel=1e-5
+    ) and fitted.dual_objective_ == pytest.approx(dual, rel=1e-5)
     assert primal - dual <= 1.1e-4 * abs(primal)
 
 
@@ -72,12 +78,18 @@ def test_reported_certificates_are_true(kind, name, p, C):
 def test_certificates_of_working_sets_that_are_not_all_rows(kind, name, p):
     """More rows than a working set, light statistics in float32, and rounds that end with a proof."""
     rows, signs = noisy_problem(1900, seed=2)
-    y = {"classifier": signs.astype(float), "regressor": rows[:, 0] * rows[:, 1], "one class": np.ones(len(rows))}[kind]
+    y = {
+        "classifier": signs.astype(float),
+        "regressor": rows[:, 0] * rows[:, 1],
+        "one class": np.ones(len(rows)),
+    }[kind]
     bank = kernels.rbf([0.02, 0.2])
     fitted = model(kind, name, kernels=bank, p=p, tol=1e-3, dtype="float32").fit(rows, y)
     primal, dual, breach = true_values(name, fitted, gram(bank, rows), y, np.ones(len(rows)), p)
     assert fitted.converged_ and breach < 1e-7
-    assert fitted.primal_objective_ == pytest.approx(primal, rel=1e-4) and fitted.dual_objective_ == pytest.approx(dual, rel=1e-4)
+    assert fitted.primal_objective_ == pytest.approx(
+        primal, rel=1e-4
+    ) and fitted.dual_objective_ == pytest.approx(dual, rel=1e-4)
     assert primal - dual <= 1.1e-3 * abs(primal)
 
 
@@ -124,7 +136,9 @@ def test_warm_starts_pickles_and_files(kind, name, tmp_path):
 def test_one_kernel_is_scikit_learn():
     one, C = kernels.RBF(gamma=0.1), 0.5
     G, beyond = one(X), one(NEW, X)
-    fit = lambda kind, name: values(model(kind, name, kernels=[one], C=C, tol=1e-8).fit(X, answers(kind)), NEW)  # noqa: E731
+    fit = lambda kind, name: values(
+        model(kind, name, kernels=[one], C=C, tol=1e-8).fit(X, answers(kind)), NEW
+    )
     hard = SVC(kernel="precomputed", C=1e8, tol=1e-9).fit(G + np.eye(N) / C, LABELS)
     np.testing.assert_allclose(fit("classifier", "squared_hinge"), hard.decision_function(beyond), atol=1e-4)
     eigenvalues, vectors = np.linalg.eigh(G)
@@ -134,12 +148,18 @@ def test_one_kernel_is_scikit_learn():
     np.testing.assert_allclose(fit("classifier", "logistic"), logistic.decision_function(features), atol=1e-4)
     center = KernelCenterer().fit(G)
     ridge = KernelRidge(alpha=1 / C, kernel="precomputed").fit(center.transform(G), TARGET - TARGET.mean())
-    np.testing.assert_allclose(fit("regressor", "squared"), ridge.predict(center.transform(beyond)) + TARGET.mean(), atol=1e-6)
+    np.testing.assert_allclose(
+        fit("regressor", "squared"), ridge.predict(center.transform(beyond)) + TARGET.mean(), atol=1e-6
+    )
 
 
 def test_limits_of_losses():
-    """Huber with a large delta is the squared loss, a squared tube without width, too; quantile 1/2 is half of a tube without width."""
-    fit = lambda **more: MKLRegressor(kernels=BANK, engine="local", tol=1e-7, **{"C": 1.0, **more}).fit(X, TARGET).predict(NEW)  # noqa: E731
+    """Huber with a large delta is the squared loss, a squared tube without width, too; quantile 1/2 is half
+    of a tube without width.
+    """
+    fit = lambda **more: (
+        MKLRegressor(kernels=BANK, engine="local", tol=1e-7, **{"C": 1.0, **more}).fit(X, TARGET).predict(NEW)
+    )
     squared = fit(loss="squared")
     np.testing.assert_allclose(fit(loss="huber", delta=1e3), squared, atol=1e-4)
     np.testing.assert_allclose(fit(loss="squared_epsilon_insensitive", epsilon=0.0), squared, atol=1e-4)
@@ -192,7 +212,9 @@ def test_localized_models_and_shared_weights(loss):
 
 @pytest.mark.parametrize("loss", NUMBERS)
 def test_localized_regression(loss):
-    fitted = ConvexLocalizedMKLRegressor(kernels=kernels.rbf([0.03, 0.3]), n_clusters=2, loss=loss, random_state=0, engine="local")
+    fitted = ConvexLocalizedMKLRegressor(
+        kernels=kernels.rbf([0.03, 0.3]), n_clusters=2, loss=loss, random_state=0, engine="local"
+    )
     fitted.fit(X, TARGET)
     assert fitted.converged_ and np.all(np.isfinite(fitted.predict(NEW)))
 
@@ -202,7 +224,14 @@ def test_quantiles_leave_their_part_of_the_rows_below():
     rows = StandardScaler().fit_transform(rows)
     for q in (0.2, 0.75):
         f = (
-            MKLRegressor(kernels=kernels.rbf([0.01, 0.05]), loss="quantile", quantile=q, C=1.0, tol=1e-6, engine="local")
+            MKLRegressor(
+                kernels=kernels.rbf([0.01, 0.05]),
+                loss="quantile",
+                quantile=q,
+                C=1.0,
+                tol=1e-6,
+                engine="local",
+            )
             .fit(rows, y)
             .predict(rows)
         )
@@ -212,14 +241,24 @@ def test_quantiles_leave_their_part_of_the_rows_below():
 @pytest.mark.parametrize("kind", ["classifier", "regressor", "one class"])
 def test_searches_score_as_scikit_learn_does(kind):
     estimator, grid, scoring = {
-        "classifier": (model("classifier", "hinge", tol=1e-6), {"loss": ["squared", "logistic"], "C": [0.1, 1.0]}, "roc_auc"),
-        "regressor": (model("regressor", "squared", tol=1e-6), {"loss": ["quantile", "huber"], "C": [0.1, 1.0], "delta": [0.5]}, None),
+        "classifier": (
+            model("classifier", "hinge", tol=1e-6),
+            {"loss": ["squared", "logistic"], "C": [0.1, 1.0]},
+            "roc_auc",
+        ),
+        "regressor": (
+            model("regressor", "squared", tol=1e-6),
+            {"loss": ["quantile", "huber"], "C": [0.1, 1.0], "delta": [0.5]},
+            None,
+        ),
         "one class": (model("one class", "", tol=1e-6), {"nu": [0.1, 0.4]}, "roc_auc"),
     }[kind]
     y = LABELS if kind == "one class" else answers(kind)
     ours = MKLSearchCV(estimator, grid, cv=KFold(3), scoring=scoring).fit(X, y)
     plain = GridSearchCV(estimator, grid, cv=KFold(3), scoring=scoring).fit(X, y)
-    np.testing.assert_allclose(ours.cv_results_["mean_test_score"], plain.cv_results_["mean_test_score"], atol=2e-3)
+    np.testing.assert_allclose(
+        ours.cv_results_["mean_test_score"], plain.cv_results_["mean_test_score"], atol=2e-3
+    )
     assert ours.best_params_ == plain.best_params_
 
 
@@ -257,8 +296,15 @@ def test_novelty():
     assert not hasattr(fitted, "score") and not hasattr(fitted, "predict_proba")
     assert fitted.dual_coef_.sum() == pytest.approx(0.2 * 300)
     everyone = MKLOneClass(kernels=kernels.rbf([0.1]), nu=1.0, engine="local").fit(rows)
-    assert len(everyone.support_) == 300 and everyone.converged_ and everyone.decision_function(rows).max() <= 1e-9
-    fails(["weight"], lambda: MKLOneClass(kernels=BANK[:1], engine="local").fit(rows, sample_weight=np.zeros(300)))
+    assert (
+        len(everyone.support_) == 300
+        and everyone.converged_
+        and everyone.decision_function(rows).max() <= 1e-9
+    )
+    fails(
+        ["weight"],
+        lambda: MKLOneClass(kernels=BANK[:1], engine="local").fit(rows, sample_weight=np.zeros(300)),
+    )
 
 
 def test_contributions_of_one_class_add_up():

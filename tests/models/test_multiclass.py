@@ -1,4 +1,6 @@
-"""More than two classes: one against the rest, class by class what a binary model learns, whatever the classes look like."""
+"""More than two classes: one against the rest, class by class what a binary model learns, whatever the
+classes look like.
+"""
 
 from functools import cache
 
@@ -53,7 +55,11 @@ def test_fitted_attributes():
     clf = model().fit(X, y)
     K, M, k = 4, len(BANK), len(clf.support_)
     assert clf.classes_.tolist() == NAMES.tolist() and clf.n_features_in_ == 5
-    assert clf.kernel_weights_.shape == (K, M) and clf.dual_coef_.shape == (K, k) and clf.intercept_.shape == (K,)
+    assert (
+        clf.kernel_weights_.shape == (K, M)
+        and clf.dual_coef_.shape == (K, k)
+        and clf.intercept_.shape == (K,)
+    )
     for name in ("duality_gap_", "primal_objective_", "dual_objective_"):
         assert getattr(clf, name).shape == (K,)
     assert clf.duality_gap_.max() <= 1e-6 and clf.converged_ is True and isinstance(clf.n_iter_, int)
@@ -62,7 +68,10 @@ def test_fitted_attributes():
     np.testing.assert_allclose(np.sum(clf.kernel_weights_ ** ((4 / 3) / (2 / 3)), axis=1), 1.0)
     f = clf.decision_function(X[:7])
     assert f.shape == (7, K)
-    naive = np.einsum("isk,hk,hs->ih", gram(BANK, X[:7], X)[:, clf.support_], clf.kernel_weights_, clf.dual_coef_) + clf.intercept_
+    naive = (
+        np.einsum("isk,hk,hs->ih", gram(BANK, X[:7], X)[:, clf.support_], clf.kernel_weights_, clf.dual_coef_)
+        + clf.intercept_
+    )
     np.testing.assert_allclose(f, naive, atol=1e-8)
     np.testing.assert_array_equal(clf.predict(X[:7]), NAMES[f.argmax(axis=1)])
     assert clf.score(X, y) > 0.9
@@ -71,8 +80,16 @@ def test_fitted_attributes():
 def test_attributes_of_shared_weights():
     X, y = four_classes()
     clf = model(shared_weights=True).fit(X, y)
-    assert clf.kernel_weights_.shape == (len(BANK),) and clf.dual_coef_.shape[0] == 4 and clf.intercept_.shape == (4,)
-    assert isinstance(clf.duality_gap_, float) and isinstance(clf.primal_objective_, float) and clf.duality_gap_ <= 1e-6
+    assert (
+        clf.kernel_weights_.shape == (len(BANK),)
+        and clf.dual_coef_.shape[0] == 4
+        and clf.intercept_.shape == (4,)
+    )
+    assert (
+        isinstance(clf.duality_gap_, float)
+        and isinstance(clf.primal_objective_, float)
+        and clf.duality_gap_ <= 1e-6
+    )
     assert clf.decision_function(X).shape == (len(y), 4) and clf.score(X, y) > 0.9
     naive = gram(BANK, X[:7], X)[:, clf.support_] @ clf.kernel_weights_ @ clf.dual_coef_.T + clf.intercept_
     np.testing.assert_allclose(clf.decision_function(X[:7]), naive, atol=1e-8)
@@ -92,7 +109,7 @@ def test_files(tmp_path, shared, normalize):
     np.testing.assert_array_equal(back.duality_gap_, clf.duality_gap_)
 
 
-# -- difficult classes ------------------------------------------------------------------------------------------------------------
+# -- difficult classes -----------------------------------------------------------------------------
 
 
 def test_a_class_with_two_examples():
@@ -127,7 +144,11 @@ def test_a_class_that_a_shard_has_never_seen(shards, shared):
 def test_thirty_classes_of_six():
     X, y = blobs([6] * 30, features=8, spread=2.5)
     clf = model(tol=1e-3, C=10.0, ray_params=RayParams(num_shards=2)).fit(X, y)
-    assert clf.kernel_weights_.shape == (30, len(BANK)) and clf.duality_gap_.shape == (30,) and clf.duality_gap_.max() <= 1e-3
+    assert (
+        clf.kernel_weights_.shape == (30, len(BANK))
+        and clf.duality_gap_.shape == (30,)
+        and clf.duality_gap_.max() <= 1e-3
+    )
     assert clf.decision_function(X).shape == (180, 30) and clf.score(X, y) > 0.95
     Z, z = blobs([6] * 30, features=8, spread=2.5)
     np.testing.assert_array_equal(Z, X)
@@ -143,12 +164,18 @@ def test_finished_classes_leave_the_rounds():
     assert rounds.max() == clf.n_iter_ and rounds.min() < rounds.max()
 
 
-# -- labels and weights -----------------------------------------------------------------------------------------------------------
+# -- labels and weights ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "labels",
-    [np.array([10, 20, 30, 40]), np.array([-1.5, 0.0, 2.0, 7.0]).astype(int), NAMES, NAMES.astype(object), np.array([True, False])],
+    [
+        np.array([10, 20, 30, 40]),
+        np.array([-1.5, 0.0, 2.0, 7.0]).astype(int),
+        NAMES,
+        NAMES.astype(object),
+        np.array([True, False]),
+    ],
     ids=["numbers", "negative", "strings", "objects", "booleans"],
 )
 def test_labels(labels):

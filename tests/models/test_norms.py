@@ -1,4 +1,6 @@
-"""Fits with every norm over kernels: what they report, recomputed by slow code from the definitions, and the optimum by a conic solver."""
+"""Fits with every norm over kernels: what they report, recomputed by slow code from the definitions, and the
+optimum by a conic solver.
+"""
 
 import pickle
 import warnings
@@ -14,7 +16,12 @@ from raymkl import MKLClassifier, MKLRegressor, RayParams, kernels, load, norms,
 from raymkl.optim.weight_rules import rule_of
 from tests.reference import _root, apart, dual_exponent, dual_point, gram, noisy_problem
 
-BANK = [*kernels.rbf([0.02, 0.1, 0.5]), kernels.Polynomial(degree=2, coef0=1.0), kernels.Linear(), kernels.RBF(gamma=50.0)]
+BANK = [
+    *kernels.rbf([0.02, 0.1, 0.5]),
+    kernels.Polynomial(degree=2, coef0=1.0),
+    kernels.Linear(),
+    kernels.RBF(gamma=50.0),
+]
 M, N, EPSILON = len(BANK), 90, 0.1
 X, Y = noisy_problem(N, seed=3)
 X_TEST, _ = noisy_problem(40, seed=4)
@@ -25,7 +32,11 @@ FLAT = K.reshape(-1, M) / np.linalg.norm(K.reshape(-1, M), axis=0)
 ALIKE = FLAT.T @ FLAT + 0.1 * np.eye(M)
 SIGNS = np.random.default_rng(0).normal(size=(M, M + 2))
 EXPONENTS = (1.0, 1.2, 4 / 3, 2.0, 3.0)
-GROUPED = {f"groups {p:.3g}, {outer:.3g}": norms.GroupedNorm(p, KINDS, outer=outer) for p in EXPONENTS for outer in EXPONENTS}
+GROUPED = {
+    f"groups {p:.3g}, {outer:.3g}": norms.GroupedNorm(p, KINDS, outer=outer)
+    for p in EXPONENTS
+    for outer in EXPONENTS
+}
 OTHERS = {
     "crossed": norms.GroupedNorm(1.2, (0, 1, 0, 1, 2, 2), outer=3.0),
     "uniform within": norms.GroupedNorm(np.inf, KINDS, outer=1.0),
@@ -39,12 +50,15 @@ OTHERS = {
     **{f"elastic {p:.3g}": norms.ElasticNetNorm(p, 0.6) for p in (1.0, 4 / 3, 3.0, np.inf)},
 }
 EVERY = {**GROUPED, **OTHERS}
-SOME = {name: EVERY[name] for name in ("groups 2, 1", "groups 1, 3", "groups 1.33, 1.2", "alignments", "any signs", "elastic 1")}
+SOME = {
+    name: EVERY[name]
+    for name in ("groups 2, 1", "groups 1, 3", "groups 1.33, 1.2", "alignments", "any signs", "elastic 1")
+}
 every = pytest.mark.parametrize("norm", EVERY.values(), ids=EVERY)
 some = pytest.mark.parametrize("norm", SOME.values(), ids=SOME)
 
 
-# -- the problem by its definition -------------------------------------------------------------------------------------------
+# -- the problem by its definition -----------------------------------------------------------------
 
 
 def size(x, p):
@@ -84,12 +98,20 @@ def dual_norm_cvx(norm, v):
         z = cp.Variable(M)
         return cp.sum_squares(np.linalg.cholesky(norm.E).T @ z), [z >= v]
     one, two = cp.Variable(M, nonneg=True), cp.Variable(M, nonneg=True)
-    return cp.square(size_cvx(one, dual_exponent(norm.p))) / norm.mix + cp.sum_squares(two) / (1 - norm.mix), [one + two >= v]
+    return cp.square(size_cvx(one, dual_exponent(norm.p))) / norm.mix + cp.sum_squares(two) / (
+        1 - norm.mix
+    ), [one + two >= v]
 
 
 def dual_norm(norm, v):
     if isinstance(norm, norms.GroupedNorm):
-        return size(np.array([size(v[member], dual_exponent(norm.p)) for member in members(norm)]), dual_exponent(norm.outer)) ** 2
+        return (
+            size(
+                np.array([size(v[member], dual_exponent(norm.p)) for member in members(norm)]),
+                dual_exponent(norm.outer),
+            )
+            ** 2
+        )
     if isinstance(norm, norms.QuadraticNorm):
         return above(v, norm.E)
     value, more = dual_norm_cvx(norm, cp.Constant(v))
@@ -104,7 +126,9 @@ def optimum(norm, y, C, regression):
     box = [cp.abs(a) <= C] if regression else [cp.multiply(y, a) >= 0, cp.multiply(y, a) <= C]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return cp.Problem(cp.Maximize(term - penalty / 2), [*box, *more, cp.sum(a) == 0]).solve(solver=cp.CLARABEL)
+        return cp.Problem(cp.Maximize(term - penalty / 2), [*box, *more, cp.sum(a) == 0]).solve(
+            solver=cp.CLARABEL
+        )
 
 
 def heads_of(model):
@@ -154,7 +178,7 @@ def holds(model, norm, X=X):
     return model
 
 
-# -- certificates --------------------------------------------------------------------------------------------------------------
+# -- certificates ----------------------------------------------------------------------------------
 
 
 @every
@@ -205,7 +229,7 @@ def test_two_shards_find_the_same_model(norm):
     assert apart(two.decision_function(X_TEST), one.decision_function(X_TEST)) < 1e-3
 
 
-# -- what norms do -------------------------------------------------------------------------------------------------------------
+# -- what norms do ---------------------------------------------------------------------------------
 
 
 def test_whole_groups_have_no_weight():
@@ -214,7 +238,10 @@ def test_whole_groups_have_no_weight():
     assert (
         0 in present
         and set(present) <= {0, 1, 2, 3}
-        and all(count in (0, KINDS.count(kind)) for count, kind in zip(present, ("width", "product", "noise"), strict=True))
+        and all(
+            count in (0, KINDS.count(kind))
+            for count, kind in zip(present, ("width", "product", "noise"), strict=True)
+        )
     )
 
 
@@ -231,13 +258,21 @@ def test_a_sparse_norm_within_groups_keeps_every_group():
         ({"norm": norms.LpNorm(3.0)}, {"p": 3.0}),
         (
             {"norm": norms.QuadraticNorm(np.diag([1.0, 2.0, 0.5, 1.0, 4.0, 1.0]))},
-            {"p": 2, "kernels": [s * kernel for s, kernel in zip((1.0, 2.0, 0.5, 1.0, 4.0, 1.0), BANK, strict=True)]},
+            {
+                "p": 2,
+                "kernels": [
+                    s * kernel for s, kernel in zip((1.0, 2.0, 0.5, 1.0, 4.0, 1.0), BANK, strict=True)
+                ],
+            },
         ),
     ],
     ids=["one group", "single kernels", "block norm", "diagonal"],
 )
 def test_norms_that_are_others(one, other):
-    f, g = (MKLClassifier(**{"kernels": BANK, "engine": "local", "tol": 1e-6, **more}).fit(X, Y) for more in (one, other))
+    f, g = (
+        MKLClassifier(**{"kernels": BANK, "engine": "local", "tol": 1e-6, **more}).fit(X, Y)
+        for more in (one, other)
+    )
     assert apart(f.decision_function(X_TEST), g.decision_function(X_TEST)) < 1e-6
 
 
@@ -259,11 +294,15 @@ def test_every_rule_knows_every_norm(norm):
     ):
         rule = rule_of(norm, used, 1e-3, norm.start(M), solver, step, shared)
         s, theta = np.where(used, np.arange(1.0, M + 1), 0.0), np.where(used, norm.start(M), 0.0)
-        for found in (rule.before_step(theta, s, np.zeros(M)), rule.after_step(theta, s, 1.0, 0.1), rule.new_stage(theta, s)):
+        for found in (
+            rule.before_step(theta, s, np.zeros(M)),
+            rule.after_step(theta, s, 1.0, 0.1),
+            rule.new_stage(theta, s),
+        ):
             assert np.isfinite(found).all() and np.all(found >= 0)
 
 
-# -- files, searches, errors ----------------------------------------------------------------------------------------------------
+# -- files, searches, errors -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["groups 1.33, 1", "alignments", "elastic 1", "crossed"])
@@ -279,7 +318,9 @@ def test_files_and_pickles(name, tmp_path):
 
 def test_labels_of_any_kind_survive_a_file(tmp_path):
     groups = (("a", 1), None, 2.5, True, "x", np.inf)
-    model = MKLClassifier(kernels=BANK, norm=norms.GroupedNorm(1.5, groups, outer=1.2), engine="local").fit(X, Y)
+    model = MKLClassifier(kernels=BANK, norm=norms.GroupedNorm(1.5, groups, outer=1.2), engine="local").fit(
+        X, Y
+    )
     model.save(tmp_path / "model")
     assert load(tmp_path / "model").norm == model.norm
 
@@ -298,8 +339,13 @@ def test_a_search_over_norms_is_that_of_single_fits():
 
     grid = {"norm": [None, *SOME.values()], "C": [0.1, 1.0]}
     model = MKLClassifier(kernels=BANK, tol=1e-5, engine="local")
-    ours, theirs = (kind(model, grid, cv=StratifiedKFold(3), scoring="roc_auc").fit(X, Y) for kind in (search.MKLSearchCV, GridSearchCV))
-    np.testing.assert_allclose(ours.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"], atol=2e-3)
+    ours, theirs = (
+        kind(model, grid, cv=StratifiedKFold(3), scoring="roc_auc").fit(X, Y)
+        for kind in (search.MKLSearchCV, GridSearchCV)
+    )
+    np.testing.assert_allclose(
+        ours.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"], atol=2e-3
+    )
     assert ours.best_estimator_.norm == ours.best_params_["norm"]
 
 

@@ -41,7 +41,10 @@ def conic_optimum(y, bounds, p, rho):
 
 
 def certificates(model, targets, bounds, p, rho):
-    """Recomputed from public arrays: per head (primal, dual, whether idle kernels have weight zero). targets : (H, n)."""
+    """Recomputed from public arrays: per head (primal, dual, whether idle kernels have weight zero).
+
+    targets : (H, n).
+    """
     weights = np.broadcast_to(np.atleast_2d(model.kernel_weights_), (len(targets), M))
     for coefficients, theta, b, y in zip(model.dual_coef_, weights, model.intercept_, targets, strict=True):
         a = np.zeros(len(y))
@@ -51,7 +54,11 @@ def certificates(model, targets, bounds, p, rho):
         lengths, nu, q = theta * np.sqrt(s), np.maximum(np.sqrt(s) - rho, 0), p / (p - 1)
         f = K @ theta @ a + b
         primal = 0.5 * np.sum(lengths**p) ** (2 / p) + rho @ lengths + bounds @ np.maximum(1 - y * f, 0)
-        yield primal, y @ a - 0.5 * np.sum(nu**q) ** (2 / q), np.all(theta[np.sqrt(s) <= rho * (1 - 1e-9)] == 0)
+        yield (
+            primal,
+            y @ a - 0.5 * np.sum(nu**q) ** (2 / q),
+            np.all(theta[np.sqrt(s) <= rho * (1 - 1e-9)] == 0),
+        )
 
 
 @pytest.mark.parametrize("p", [1.1, 4 / 3, 2, 3])
@@ -78,12 +85,22 @@ def test_two_classes_reach_the_optimum(p, solver):
 @pytest.mark.parametrize("costs", [None, "tail", np.arange(M) * 0.5, [0.0, 0.0, 1.0, 1.0, 1.0]])
 def test_costs_and_weights_of_rows(costs):
     weight = np.r_[np.zeros(6), random.uniform(0.2, 2.0, N - 6)]
-    r = np.ones(M) if costs is None else slow_tails(K[6:, 6:]) / (N - 6) if isinstance(costs, str) else np.asarray(costs)
+    r = (
+        np.ones(M)
+        if costs is None
+        else slow_tails(K[6:, 6:]) / (N - 6)
+        if isinstance(costs, str)
+        else np.asarray(costs)
+    )
     rho = 0.05 * 0.5 * weight.sum() * r
     for p in (4 / 3, 3):
-        model = MKLClassifier(BANK, C=0.5, p=p, beta=0.05, kernel_costs=costs, tol=1e-5, engine="local").fit(X, Y, sample_weight=weight)
+        model = MKLClassifier(BANK, C=0.5, p=p, beta=0.05, kernel_costs=costs, tol=1e-5, engine="local").fit(
+            X, Y, sample_weight=weight
+        )
         ((primal, dual, idle),) = certificates(model, [Y], 0.5 * weight, p, rho)
-        assert idle and model.duality_gap_ <= 1e-5 and abs((primal - dual) / primal - model.duality_gap_) < 1e-8
+        assert (
+            idle and model.duality_gap_ <= 1e-5 and abs((primal - dual) / primal - model.duality_gap_) < 1e-8
+        )
         assert abs(dual / conic_optimum(Y, 0.5 * weight, p, rho) - 1) < 1e-4
 
 
@@ -93,7 +110,9 @@ def test_one_against_the_rest(dtype, shards, tmp_path):
     params = None if shards is None else raymkl.RayParams(num_shards=shards)
     model = MKLClassifier(BANK, beta=0.05, tol=1e-4, dtype=dtype, engine="local", ray_params=params).fit(X, y)
     targets = [np.where(y == label, 1, -1) for label in range(3)]
-    for h, (primal, dual, _) in enumerate(certificates(model, targets, np.ones(N), 4 / 3, np.full(M, 0.05 * N))):
+    for h, (primal, dual, _) in enumerate(
+        certificates(model, targets, np.ones(N), 4 / 3, np.full(M, 0.05 * N))
+    ):
         assert abs((primal - dual) / primal - model.duality_gap_[h]) < 1e-5 and model.duality_gap_[h] <= 1e-4
         assert abs(dual / conic_optimum(targets[h], np.ones(N), 4 / 3, np.full(M, 0.05 * N)) - 1) < 3e-4
     model.save(tmp_path / "model")
@@ -107,7 +126,11 @@ def test_shared_weights_pay_once():
         model = MKLClassifier(BANK, p=p, beta=0.05, tol=1e-3, shared_weights=True, engine="local").fit(X, y)
         A = np.zeros((3, N))
         A[:, model.support_] = model.dual_coef_
-        s, theta, rho = np.einsum("hi,ijm,hj->m", A, K, A, optimize=True), model.kernel_weights_, np.full(M, 0.05 * N)
+        s, theta, rho = (
+            np.einsum("hi,ijm,hj->m", A, K, A, optimize=True),
+            model.kernel_weights_,
+            np.full(M, 0.05 * N),
+        )
         targets = np.stack([np.where(y == label, 1, -1) for label in range(3)])
         F, q = np.einsum("ijm,m,hj->hi", K, theta, A, optimize=True) + model.intercept_[:, None], p / (p - 1)
         lengths = theta * np.sqrt(s)
@@ -119,9 +142,15 @@ def test_shared_weights_pay_once():
 def test_a_price_that_nobody_pays():
     model = MKLClassifier(BANK, beta=100.0, engine="local").fit(X, Y)
     fewer = min(np.sum(Y > 0), np.sum(Y < 0))
-    assert model.converged_ and abs(model.duality_gap_) < 1e-12 and model.primal_objective_ == pytest.approx(2 * fewer)
+    assert (
+        model.converged_
+        and abs(model.duality_gap_) < 1e-12
+        and model.primal_objective_ == pytest.approx(2 * fewer)
+    )
     assert np.array_equal(model.kernel_weights_, np.zeros(M))
-    assert np.ptp(model.decision_function(NEW)) == 0 and np.array_equal(model.contributions(NEW), np.zeros((20, M)))
+    assert np.ptp(model.decision_function(NEW)) == 0 and np.array_equal(
+        model.contributions(NEW), np.zeros((20, M))
+    )
 
 
 @pytest.mark.parametrize("loss", ["squared_hinge", "logistic", "squared"])
@@ -129,7 +158,11 @@ def test_other_losses_are_certified(loss):
     plain = MKLClassifier(BANK, loss=loss, tol=1e-4, engine="local").fit(X, Y)
     for beta in (0.01, 0.1, 10.0):
         model = MKLClassifier(BANK, loss=loss, beta=beta, tol=1e-4, engine="local").fit(X, Y)
-        assert model.converged_ and model.duality_gap_ <= 1e-4 and model.primal_objective_ > plain.primal_objective_
+        assert (
+            model.converged_
+            and model.duality_gap_ <= 1e-4
+            and model.primal_objective_ > plain.primal_objective_
+        )
     assert not model.kernel_weights_.any()
 
 
@@ -146,7 +179,10 @@ def test_regression():
 
 
 def test_beta_zero_is_plain():
-    a, b = MKLClassifier(BANK, engine="local").fit(X, Y), MKLClassifier(BANK, kernel_costs="tail", engine="local").fit(X, Y)
+    a, b = (
+        MKLClassifier(BANK, engine="local").fit(X, Y),
+        MKLClassifier(BANK, kernel_costs="tail", engine="local").fit(X, Y),
+    )
     assert np.array_equal(a.decision_function(NEW), b.decision_function(NEW))
 
 
@@ -166,10 +202,14 @@ def test_search():
         warnings.simplefilter("error")
         ours = search.MKLSearchCV(model, grid, cv=KFold(3)).fit(X, Y)
     theirs = GridSearchCV(model, grid, cv=KFold(3)).fit(X, Y)
-    np.testing.assert_allclose(ours.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"], atol=0.04)
+    np.testing.assert_allclose(
+        ours.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"], atol=0.04
+    )
     ours = search.MKLSearchCV(model, {"C": [0.1, 1.0, 5.0]}, cv=KFold(3)).fit(X, Y)
     theirs = GridSearchCV(model, {"C": [0.1, 1.0, 5.0]}, cv=KFold(3)).fit(X, Y)
-    np.testing.assert_allclose(ours.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"], atol=0.02)
+    np.testing.assert_allclose(
+        ours.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"], atol=0.02
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""Regression: against scikit-learn's SVR with one kernel and a conic solver with several, and the whole estimator contract."""
+"""Regression: against scikit-learn's SVR with one kernel and a conic solver with several, and the whole
+estimator contract.
+"""
 
 import pickle
 
@@ -27,7 +29,9 @@ def optimum(K, y, C, epsilon, p):
     a, star = cp.Variable(len(y)), dual_exponent(p)
     lengths = cp.hstack([cp.norm2(_root(K[..., m]) @ a) for m in range(K.shape[2])])
     penalty = cp.square(cp.max(lengths) if np.isinf(star) else cp.pnorm(lengths, star))
-    problem = cp.Problem(cp.Maximize(y @ a - epsilon * cp.norm1(a) - penalty / 2), [cp.abs(a) <= C, cp.sum(a) == 0])
+    problem = cp.Problem(
+        cp.Maximize(y @ a - epsilon * cp.norm1(a) - penalty / 2), [cp.abs(a) <= C, cp.sum(a) == 0]
+    )
     return problem.solve(solver=cp.CLARABEL)
 
 
@@ -44,7 +48,9 @@ def test_one_kernel_is_support_vector_regression(scale, offset, tube):
 
 
 @pytest.mark.parametrize("p", [1, 4 / 3, 2, 4])
-@pytest.mark.parametrize("more", [{}, {"solver": "wrapper"}, {"theta_step": "cutting_plane"}, {"dtype": "float32"}])
+@pytest.mark.parametrize(
+    "more", [{}, {"solver": "wrapper"}, {"theta_step": "cutting_plane"}, {"dtype": "float32"}]
+)
 def test_the_optimum_is_that_of_a_conic_solver(p, more):
     if p > 2 and "theta_step" in more:
         pytest.skip("cutting planes take p in [1, 2]")
@@ -52,7 +58,9 @@ def test_the_optimum_is_that_of_a_conic_solver(p, more):
     model = MKLRegressor(kernels=BANK, C=3.0, epsilon=0.2, p=p, tol=1e-4, engine="local", **more).fit(X, y)
     best = optimum(gram(BANK, X), y, 3.0, 0.2, p)
     assert model.duality_gap_ <= 1e-4
-    assert model.dual_objective_ == pytest.approx(best, rel=3e-4) and model.dual_objective_ <= best * (1 + 1e-5)
+    assert model.dual_objective_ == pytest.approx(best, rel=3e-4) and model.dual_objective_ <= best * (
+        1 + 1e-5
+    )
     assert model.primal_objective_ >= best * (1 - 1e-5)
 
 
@@ -106,7 +114,9 @@ def test_several_shards_and_working_sets_that_do_not_hold_all_rows():
     X, y = wave(400, seed=5)
     whole = MKLRegressor(kernels=BANK, C=5.0, tol=1e-6, engine="local").fit(X, y)
     small = RayParams(num_shards=3, memory_per_shard=1_200_000)
-    parts = MKLRegressor(kernels=BANK, C=5.0, tol=1e-6, dtype="float64", engine="local", ray_params=small).fit(X, y)
+    parts = MKLRegressor(
+        kernels=BANK, C=5.0, tol=1e-6, dtype="float64", engine="local", ray_params=small
+    ).fit(X, y)
     assert parts.converged_
     assert parts.dual_objective_ == pytest.approx(whole.dual_objective_, rel=1e-5)
 

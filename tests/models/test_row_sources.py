@@ -1,4 +1,6 @@
-"""Models from paths and Datasets are the models from the same rows in memory, and the driver never holds all rows."""
+"""Models from paths and Datasets are the models from the same rows in memory, and the driver never holds all
+rows.
+"""
 
 import json
 import os
@@ -14,10 +16,27 @@ import pyarrow.parquet as pq
 import pytest
 
 import raymkl
-from raymkl import ConvexLocalizedMKLClassifier, LocalizedMKLClassifier, MKLClassifier, MKLRegressor, RayParams
+from raymkl import (
+    ConvexLocalizedMKLClassifier,
+    LocalizedMKLClassifier,
+    MKLClassifier,
+    MKLRegressor,
+    RayParams,
+)
 from raymkl.data import sources
 from raymkl.data.sources import ParquetSource
-from raymkl.kernels import RBF, Chi2, Custom, Laplacian, Linear, Polynomial, Precomputed, Spectrum, WeightedDegree, rbf
+from raymkl.kernels import (
+    RBF,
+    Chi2,
+    Custom,
+    Laplacian,
+    Linear,
+    Polynomial,
+    Precomputed,
+    Spectrum,
+    WeightedDegree,
+    rbf,
+)
 from raymkl.models import sources as row_sources
 from tests.reference import apart, noisy_problem
 
@@ -42,7 +61,9 @@ def vectors(array):
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("rows")
     pq.write_table(columns(X, LABELS), folder / "train.parquet", row_group_size=17)
-    pq.write_table(columns(X_TEST, np.where(Y_TEST > 0, "yes", "no")), folder / "test.parquet", row_group_size=11)
+    pq.write_table(
+        columns(X_TEST, np.where(Y_TEST > 0, "yes", "no")), folder / "test.parquet", row_group_size=11
+    )
     (folder / "parts").mkdir()
     for part in range(3):
         pq.write_table(columns(X, LABELS).slice(40 * part, 40), folder / "parts" / f"{part}.parquet")
@@ -59,7 +80,15 @@ def small_batches(monkeypatch):
 
 
 def model(kind=MKLClassifier, shards=3, **more):
-    return kind(**{"kernels": BANK, "tol": 1e-6, "engine": "local", "ray_params": RayParams(num_shards=shards), **more})
+    return kind(
+        **{
+            "kernels": BANK,
+            "tol": 1e-6,
+            "engine": "local",
+            "ray_params": RayParams(num_shards=shards),
+            **more,
+        }
+    )
 
 
 def same(first, second, first_X, second_X):
@@ -70,27 +99,44 @@ def same(first, second, first_X, second_X):
     assert apart(second.decision_function(second_X), first.decision_function(first_X)) < 1e-12
 
 
-# -- the same model -------------------------------------------------------------------------------------------------------
+# -- the same model --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("more", [{}, {"normalize": "spherical"}, {"normalize": "multiplicative"}, {"dtype": "float32"}, {"kernels": None}])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"normalize": "spherical"},
+        {"normalize": "multiplicative"},
+        {"dtype": "float32"},
+        {"kernels": None},
+    ],
+)
 def test_parquet(folder, more):
     direct = model(**more).fit(X, LABELS)
     read = model(**more).fit(str(folder / "train.parquet"), "label")
     same(direct, read, X_TEST, folder / "test.parquet")
     same(direct, read, X_TEST, columns(X_TEST))
     assert read.classes_.tolist() == ["no", "yes"] and read.n_features_in_ == X.shape[1]
-    assert read.score(folder / "test.parquet", "label") == direct.score(X_TEST, np.where(Y_TEST > 0, "yes", "no"))
+    assert read.score(folder / "test.parquet", "label") == direct.score(
+        X_TEST, np.where(Y_TEST > 0, "yes", "no")
+    )
     np.testing.assert_array_equal(read.predict(folder / "test.parquet"), direct.predict(X_TEST))
 
 
 @pytest.mark.parametrize("shards", [1, 4])
 @pytest.mark.parametrize("form", ["parts", "train.parquet"])
 def test_directories_labels_in_memory_and_any_number_of_shards(folder, form, shards):
-    source = folder / form if form == "train.parquet" else ParquetSource([folder / "parts" / f"{part}.parquet" for part in range(3)])
+    source = (
+        folder / form
+        if form == "train.parquet"
+        else ParquetSource([folder / "parts" / f"{part}.parquet" for part in range(3)])
+    )
     kernels = [RBF(gamma=0.2, view=NAMES[:3]), Linear(view=NAMES[3])]
     direct = model(shards=shards, kernels=kernels).fit(columns(X), Y)
-    same(direct, model(shards=shards, kernels=kernels).fit(source, Y), columns(X_TEST), folder / "test.parquet")
+    same(
+        direct, model(shards=shards, kernels=kernels).fit(source, Y), columns(X_TEST), folder / "test.parquet"
+    )
     weights = np.linspace(0.5, 2.0, N)
     direct = model(shards=shards).fit(X, Y, sample_weight=weights)
     labelled = model(shards=shards).fit(folder / "parts", "label", sample_weight=weights)
@@ -99,7 +145,9 @@ def test_directories_labels_in_memory_and_any_number_of_shards(folder, form, sha
 
 def test_columns_of_vectors(folder):
     kernels = [RBF(gamma=0.2, view="left"), Linear(view="right"), RBF(gamma=0.1)]
-    direct = model(kernels=[RBF(gamma=0.2, view=[0, 1]), Linear(view=list(range(2, X.shape[1]))), RBF(gamma=0.1)]).fit(X, Y)
+    direct = model(
+        kernels=[RBF(gamma=0.2, view=[0, 1]), Linear(view=list(range(2, X.shape[1]))), RBF(gamma=0.1)]
+    ).fit(X, Y)
     read = model(kernels=kernels).fit(folder / "train.arrow", "label")
     assert read.n_features_in_ == X.shape[1] and list(read.feature_names_in_) == ["left", "right"]
     same(direct, read, X, folder / "train.arrow")
@@ -113,7 +161,11 @@ def test_strings(tmp_path):
     y = np.array([text.count("A") > 3 for text in dna], int)
     table = pa.table({"dna": dna, "free": pa.array(free).dictionary_encode(), "y": y})
     pq.write_table(table, tmp_path / "strings.parquet", row_group_size=29)
-    kernels = [WeightedDegree(degree=3, view="dna"), WeightedDegree(degree=1, view="dna"), Spectrum(k=2, view="free")]
+    kernels = [
+        WeightedDegree(degree=3, view="dna"),
+        WeightedDegree(degree=1, view="dna"),
+        Spectrum(k=2, view="free"),
+    ]
     for normalize in (None, "spherical"):
         direct = model(kernels=kernels, normalize=normalize).fit(table.drop_columns(["y"]), y)
         read = model(kernels=kernels, normalize=normalize).fit(tmp_path / "strings.parquet", "y")
@@ -125,9 +177,14 @@ def test_large_values_are_computed_in_double_precision_as_in_memory(tmp_path, mo
     kernels = [RBF(gamma=1e-4), Linear(), Custom(lambda A, B: A @ B.T)]
     pq.write_table(columns(30 * X, LABELS), tmp_path / "large.parquet")
     direct, read = (model(kernels=kernels, tol=1e-3) for _ in range(2))
-    _, rows, _ = read._read(row_sources.SourceInput(ParquetSource(tmp_path / "large.parquet"), "label"), reset=True)
+    _, rows, _ = read._read(
+        row_sources.SourceInput(ParquetSource(tmp_path / "large.parquet"), "label"), reset=True
+    )
     heads = direct._heads(LABELS, np.unique(LABELS), np.ones(N))
-    found, expected = (m._describe(r, kernels, heads)[0].wide for m, r in ((read, rows), (direct, direct._read(30 * X, reset=True)[1])))
+    found, expected = (
+        m._describe(r, kernels, heads)[0].wide
+        for m, r in ((read, rows), (direct, direct._read(30 * X, reset=True)[1]))
+    )
     assert len(expected) == 2 and found == expected
 
 
@@ -135,8 +192,14 @@ def test_large_values_are_computed_in_double_precision_as_in_memory(tmp_path, mo
 @pytest.mark.parametrize(
     "kind, more",
     [
-        (ConvexLocalizedMKLClassifier, {"n_clusters": 2, "normalize": "spherical", "kernels": rbf([0.1, 1.0])}),
-        (ConvexLocalizedMKLClassifier, {"n_clusters": 2, "gating_kernel": RBF(gamma=0.3), "kernels": rbf([0.1, 1.0])}),
+        (
+            ConvexLocalizedMKLClassifier,
+            {"n_clusters": 2, "normalize": "spherical", "kernels": rbf([0.1, 1.0])},
+        ),
+        (
+            ConvexLocalizedMKLClassifier,
+            {"n_clusters": 2, "gating_kernel": RBF(gamma=0.3), "kernels": rbf([0.1, 1.0])},
+        ),
         (LocalizedMKLClassifier, {"kernels": [RBF(gamma=0.3), Linear()], "tol": 1e-3}),
     ],
     ids=["clusters", "gating kernel", "gates"],
@@ -162,14 +225,19 @@ def test_what_is_kept(folder, tmp_path):
     assert b"parquet" not in pickle.dumps(fitted)
     fitted.save(tmp_path / "model")
     loaded = raymkl.load(tmp_path / "model")
-    np.testing.assert_array_equal(loaded.decision_function(folder / "test.parquet"), fitted.decision_function(folder / "test.parquet"))
+    np.testing.assert_array_equal(
+        loaded.decision_function(folder / "test.parquet"), fitted.decision_function(folder / "test.parquet")
+    )
     assert loaded.contributions(folder / "test.parquet").shape == (50, 1)
     fitted.fit(columns(X), Y)
     assert not hasattr(fitted, "feature_names_in_")
 
 
 def test_checkpoints(folder, tmp_path):
-    path, params = tmp_path / "rows.parquet", RayParams(num_shards=2, checkpoint_dir=str(tmp_path / "state"), checkpoint_every_s=1e-9)
+    path, params = (
+        tmp_path / "rows.parquet",
+        RayParams(num_shards=2, checkpoint_dir=str(tmp_path / "state"), checkpoint_every_s=1e-9),
+    )
     pq.write_table(columns(X, LABELS), path)
 
     class Stop(Exception):
@@ -204,7 +272,7 @@ def test_unscaled_columns_are_named(tmp_path):
         model().fit(columns(X), LABELS)
 
 
-# -- errors -------------------------------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------
 
 
 def broken(tmp_path, name, row, value):
@@ -266,7 +334,9 @@ def test_other_errors(folder, tmp_path):
     with pytest.raises(ValueError, match="has no column 'f0', which the model was fitted to"):
         fitted.predict(tmp_path / "labels.parquet")
     pq.write_table(pa.table({name: vectors(X[:5, :2]) for name in NAMES}), tmp_path / "wider.parquet")
-    with pytest.raises(ValueError, match=rf"X has {2 * len(NAMES)} features, but the model was fitted to {len(NAMES)}"):
+    with pytest.raises(
+        ValueError, match=rf"X has {2 * len(NAMES)} features, but the model was fitted to {len(NAMES)}"
+    ):
         fitted.predict(tmp_path / "wider.parquet")
 
 
@@ -288,7 +358,7 @@ def test_inputs_of_searches_are_read_into_memory(folder, monkeypatch):
         row_sources.loaded(folder / "train.parquet", "label", model())
 
 
-# -- who reads what -----------------------------------------------------------------------------------------------------
+# -- who reads what --------------------------------------------------------------------------------
 
 
 class CountingSource(ParquetSource):
@@ -351,7 +421,9 @@ def test_an_error_while_a_shard_reads_comes_back(ray_cluster, folder):
 
     params = RayParams(num_shards=2, cpus_per_shard=0.5)
     with pytest.raises(FileNotFoundError, match="no file here"):
-        model(engine="ray", ray_params=params, kernels=[RBF(view=NAMES)]).fit(SeenHereAlone(folder / "train.parquet"), LABELS)
+        model(engine="ray", ray_params=params, kernels=[RBF(view=NAMES)]).fit(
+            SeenHereAlone(folder / "train.parquet"), LABELS
+        )
 
 
 CLUSTER = Path(__file__).with_name("cluster_of_sources.py")
@@ -360,12 +432,15 @@ CLUSTER = Path(__file__).with_name("cluster_of_sources.py")
 @pytest.mark.cluster
 def test_on_several_nodes_the_driver_holds_a_fraction_of_the_rows(tmp_path):
     """A head without CPUs and three nodes; a table of 96 MB; see the script for what is measured."""
-    result = subprocess.run([sys.executable, str(CLUSTER), str(tmp_path)], capture_output=True, text=True, timeout=300)
+    result = subprocess.run(
+        [sys.executable, str(CLUSTER), str(tmp_path)], capture_output=True, text=True, timeout=300
+    )
     assert result.returncode == 0, result.stderr[-4000:]
     found = json.loads(result.stdout.strip().splitlines()[-1])
     assert found["agreement"] < 1e-3 and found["converged"]
     assert found["nodes"] == 3
-    # Every shard read its own third, in a process of its own; nobody else read features but the driver, in batches.
+    # Every shard read its own third, in a process of its own; nobody else read features but the driver, in
+    # batches.
     assert sorted(found["shard_rows"]) == [400, 400, 400]
     assert found["driver_looked"] == 1200 and found["driver_single"] == found["support"] < 300
     assert found["largest_batch"] <= 300

@@ -1,4 +1,6 @@
-"""Models over sequences: the same answers from every container and engine, and equal to those from the kernel matrices."""
+"""Models over sequences: the same answers from every container and engine, and equal to those from the kernel
+matrices.
+"""
 
 import warnings
 
@@ -15,19 +17,30 @@ from raymkl.datasets import make_motif_sequences
 from raymkl.kernels import RBF, Linear, Spectrum, WeightedDegree
 from tests.reference import apart, dual_optimum, gram, normalised
 
-BANK = [*(WeightedDegree(d) for d in (1, 2, 3, 5, 9)), WeightedDegree(4, shift=2), WeightedDegree(2, shift=2), Spectrum(2), Spectrum(6)]
+BANK = [
+    *(WeightedDegree(d) for d in (1, 2, 3, 5, 9)),
+    WeightedDegree(4, shift=2),
+    WeightedDegree(2, shift=2),
+    Spectrum(2),
+    Spectrum(6),
+]
 
 
 def problem(n=90, length=40, seed=0, unknown=0.0):
     sequences, labels = make_motif_sequences(n, length, noise=0.3, flip=0.05, random_state=seed)
     rng = np.random.default_rng(seed)
     if unknown:
-        sequences = ["".join("N" if rng.random() < unknown else letter for letter in sequence) for sequence in sequences]
+        sequences = [
+            "".join("N" if rng.random() < unknown else letter for letter in sequence)
+            for sequence in sequences
+        ]
     return sequences, labels
 
 
 def fitted(X, y, kernels=BANK, **more):
-    return MKLClassifier(**{"kernels": kernels, "normalize": "spherical", "engine": "local", "tol": 1e-5, **more}).fit(X, y)
+    return MKLClassifier(
+        **{"kernels": kernels, "normalize": "spherical", "engine": "local", "tol": 1e-5, **more}
+    ).fit(X, y)
 
 
 @pytest.mark.slow
@@ -35,7 +48,9 @@ def fitted(X, y, kernels=BANK, **more):
 @pytest.mark.parametrize("unknown", [0.0, 0.05], ids=["known letters", "unknown letters"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_training_on_strings_is_training_on_their_matrices(normalize, unknown, dtype):
-    """With unknown letters every example has its own gates, without them gates are factors: both must give the optimum."""
+    """With unknown letters every example has its own gates, without them gates are factors: both must give
+    the optimum.
+    """
     X, y = problem(44, unknown=unknown)
     K = gram(BANK, X)
     K = K if normalize is None else normalised(normalize, K)[0]
@@ -51,7 +66,9 @@ def test_decision_values_follow_from_the_matrices(unknown):
     X, y = problem(120, unknown=unknown)
     X, y, Z = X[:80], y[:80], X[80:]
     clf = fitted(X, y)
-    _, K = normalised("spherical", gram(BANK, X), gram(BANK, Z, X), np.stack([kernel.diag(Z) for kernel in BANK], axis=1))
+    _, K = normalised(
+        "spherical", gram(BANK, X), gram(BANK, Z, X), np.stack([kernel.diag(Z) for kernel in BANK], axis=1)
+    )
     want = K[:, clf.support_] @ clf.kernel_weights_ @ clf.dual_coef_[0] + clf.intercept_
     np.testing.assert_allclose(clf.decision_function(Z), want, rtol=1e-9, atol=1e-9)
     one = np.concatenate([clf.decision_function([z]) for z in Z[:3]])
@@ -68,7 +85,14 @@ def test_all_containers_agree():
     plain = fitted(X, y).decision_function(X)
     views = [type(kernel)(**{**kernel.get_params(), "view": "sequence"}) for kernel in BANK]
     frame = pd.DataFrame({"sequence": X})
-    for Z in (np.array(X), np.array(X, object), pd.Series(X), pa.array(X), pa.chunked_array([X[:30], X[30:]]), [x.encode() for x in X]):
+    for Z in (
+        np.array(X),
+        np.array(X, object),
+        pd.Series(X),
+        pa.array(X),
+        pa.chunked_array([X[:30], X[30:]]),
+        [x.encode() for x in X],
+    ):
         np.testing.assert_array_equal(fitted(Z, y).decision_function(Z), plain)
     for Z in (frame, pa.Table.from_pandas(frame), {"sequence": X}, {"sequence": pa.array(X)}):
         np.testing.assert_array_equal(fitted(Z, y, views).decision_function(Z), plain)
@@ -78,7 +102,12 @@ def test_sequences_beside_vectors():
     X, y = problem()
     rng = np.random.default_rng(0)
     table = {"seq": X, "x": rng.normal(size=(len(y), 3)) + y[:, None]}
-    bank = [Spectrum(3, view="seq"), WeightedDegree(3, view="seq"), RBF(0.5, view="x"), Spectrum(2, view="seq") * RBF(0.1, view="x")]
+    bank = [
+        Spectrum(3, view="seq"),
+        WeightedDegree(3, view="seq"),
+        RBF(0.5, view="x"),
+        Spectrum(2, view="seq") * RBF(0.1, view="x"),
+    ]
     clf = fitted(table, y, bank)
     K = normalised("spherical", gram(bank, table))[0]
     best = dual_optimum(K, y, np.ones(len(y)), clf.p)
@@ -87,7 +116,13 @@ def test_sequences_beside_vectors():
 
 def test_products_of_string_kernels_train():
     X, y = problem(60)
-    bank = [WeightedDegree(3) * WeightedDegree(3), WeightedDegree(3), WeightedDegree(2), Spectrum(2) * Spectrum(2), Spectrum(2)]
+    bank = [
+        WeightedDegree(3) * WeightedDegree(3),
+        WeightedDegree(3),
+        WeightedDegree(2),
+        Spectrum(2) * Spectrum(2),
+        Spectrum(2),
+    ]
     clf = fitted(X, y, bank, dtype="float32", tol=1e-4)
     best = dual_optimum(normalised("spherical", gram(bank, X))[0], y, np.ones(len(y)), clf.p)
     assert abs(clf.dual_objective_ - best) <= 3e-4 * abs(best)
@@ -114,7 +149,9 @@ def test_working_sets_smaller_than_the_data_and_evicted_columns(monkeypatch):
     X, y = problem(700, seed=5)
     want = fitted(X, y, tol=1e-4, dtype="float32")
     monkeypatch.setattr(plan, "STRING_WORKING_SET", 96)
-    small = fitted(X, y, tol=1e-4, dtype="float32", ray_params=RayParams(num_shards=3, memory_per_shard=3_000_000))
+    small = fitted(
+        X, y, tol=1e-4, dtype="float32", ray_params=RayParams(num_shards=3, memory_per_shard=3_000_000)
+    )
     assert small.history_[-1]["cache_capacity"] < 700
     assert abs(small.dual_objective_ - want.dual_objective_) <= 2e-4 * want.dual_objective_
     assert apart(small.decision_function(X), want.decision_function(X)) < 0.05
@@ -180,7 +217,9 @@ def test_new_sequences_must_have_the_length_of_the_training():
 def test_ray_gives_the_model_of_the_local_engine(ray_session):
     X, y = problem(160, unknown=0.01)
     X = {"seq": pa.array(X), "other": [x[: 10 + i % 20] for i, x in enumerate(X)]}
-    bank = [type(kernel)(**{**kernel.get_params(), "view": "seq"}) for kernel in BANK] + [Spectrum(3, view="other")]
+    bank = [type(kernel)(**{**kernel.get_params(), "view": "seq"}) for kernel in BANK] + [
+        Spectrum(3, view="other")
+    ]
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
         local = fitted(X, y, bank, ray_params=RayParams(num_shards=2))

@@ -1,4 +1,6 @@
-"""p = 1 as it comes (`theta_step="auto"`): the optimum, weights that are exactly zero, and few rounds with kernels much alike."""
+"""p = 1 as it comes (`theta_step="auto"`): the optimum, weights that are exactly zero, and few rounds with
+kernels much alike.
+"""
 
 import numpy as np
 import pytest
@@ -28,7 +30,9 @@ def test_very_near_one_as_the_analytic_step(p):
         for step, tol in (("auto", 1e-4), ("analytic", 1e-3))
     )
     assert ours.converged_ and ours.n_iter_ < slow.n_iter_
-    assert slow.dual_objective_ * (1 - 1e-9) <= ours.primal_objective_ and ours.dual_objective_ <= slow.primal_objective_ * (1 + 1e-9)
+    assert slow.dual_objective_ * (
+        1 - 1e-9
+    ) <= ours.primal_objective_ and ours.dual_objective_ <= slow.primal_objective_ * (1 + 1e-9)
     assert np.sum(ours.kernel_weights_ ** (p / (2 - p))) == pytest.approx(1.0, abs=1e-9)
 
 
@@ -45,21 +49,27 @@ def test_one_useful_kernel_among_noise():
     rows = np.hstack([X, rng.normal(size=(len(X), 20))])
     bank = [RBF(gamma=0.1, view=list(range(6)))] + [RBF(gamma=1.0, view=[6 + j]) for j in range(20)]
     model = MKLClassifier(kernels=bank, p=1, C=0.1, engine="local").fit(rows, Y)
-    cuts = MKLClassifier(kernels=bank, p=1, C=0.1, theta_step="cutting_plane", tol=1e-4, engine="local").fit(rows, Y)
+    cuts = MKLClassifier(kernels=bank, p=1, C=0.1, theta_step="cutting_plane", tol=1e-4, engine="local").fit(
+        rows, Y
+    )
     assert model.converged_ and model.n_iter_ < 60
     assert model.primal_objective_ == pytest.approx(cuts.primal_objective_, rel=2e-3)
 
 
 def test_few_rounds_with_kernels_much_alike():
     rows, labels = noisy_problem(400)
-    sharp, dense = (MKLClassifier(kernels=ALIKE, p=p, C=10.0, engine="local").fit(rows, labels) for p in (1, 4 / 3))
+    sharp, dense = (
+        MKLClassifier(kernels=ALIKE, p=p, C=10.0, engine="local").fit(rows, labels) for p in (1, 4 / 3)
+    )
     assert sharp.n_iter_ <= 6 * dense.n_iter_
 
 
 def test_ready_made_matrices():
     model = MKLClassifier(kernels="precomputed", p=1, C=10.0, engine="local").fit(gram(ALIKE, X), Y)
     same = MKLClassifier(kernels=ALIKE, p=1, C=10.0, engine="local").fit(X, Y)
-    assert model.duality_gap_ <= 1e-3 and model.primal_objective_ == pytest.approx(same.primal_objective_, rel=2e-3)
+    assert model.duality_gap_ <= 1e-3 and model.primal_objective_ == pytest.approx(
+        same.primal_objective_, rel=2e-3
+    )
 
 
 @pytest.mark.parametrize("shared", [False, True])

@@ -1,4 +1,6 @@
-"""The stochastic trainer: against a slow reading of its rule, with certificates recomputed from kernel matrices."""
+"""The stochastic trainer: against a slow reading of its rule, with certificates recomputed from kernel
+matrices.
+"""
 
 import pickle
 import warnings
@@ -37,7 +39,9 @@ TAILS = np.array([np.sort(np.linalg.eigvalsh(GRAM[..., m]))[:-2].sum() for m in 
 
 
 def model(**more):
-    return StochasticMKLClassifier(**{"kernels": BANK, "C": C, "max_iter": 6, "tol": 1e-9, "random_state": 7, "engine": "local", **more})
+    return StochasticMKLClassifier(
+        **{"kernels": BANK, "C": C, "max_iter": 6, "tol": 1e-9, "random_state": 7, "engine": "local", **more}
+    )
 
 
 def q_of(p):
@@ -57,7 +61,12 @@ def slow_run(G, y, weights, p=None, beta=0.0, costs=1.0, batch=1, epochs=6, seed
             nu = np.maximum(lengths - t * beta * weights.mean() * costs, 0)
             mu = np.zeros(M)
             if t and nu.any():
-                mu = np.where(nu > 0, nu ** (q - 1) / (alpha * t * np.sum(nu**q) ** ((q - 2) / q) * np.maximum(lengths, 1e-300)), 0)
+                mu = np.where(
+                    nu > 0,
+                    nu ** (q - 1)
+                    / (alpha * t * np.sum(nu**q) ** ((q - 2) / q) * np.maximum(lengths, 1e-300)),
+                    0,
+                )
             for i in order[start : start + batch]:
                 f = np.einsum("jm,jk,m->k", G[i], lost, mu)
                 rival = f + 1
@@ -106,9 +115,13 @@ def test_the_rule_as_it_is_written(more, costs):
     np.testing.assert_allclose(dual_point(clf), C * N * lost / t, atol=1e-12)
     rho = more.get("beta", 0.0) * costs * C * N
     primal, dual = certificate(clf, GRAM, Y, np.full(N, C), more.get("p"), rho)
-    assert clf.primal_objective_ == pytest.approx(primal, rel=1e-8) and clf.dual_objective_ == pytest.approx(dual, rel=1e-8)
+    assert clf.primal_objective_ == pytest.approx(primal, rel=1e-8) and clf.dual_objective_ == pytest.approx(
+        dual, rel=1e-8
+    )
     assert clf.duality_gap_ == pytest.approx((primal - dual) / primal, rel=1e-6)
-    np.testing.assert_allclose(clf.decision_function(T), GRAM_T @ clf.kernel_weights_ @ dual_point(clf), atol=1e-9)
+    np.testing.assert_allclose(
+        clf.decision_function(T), GRAM_T @ clf.kernel_weights_ @ dual_point(clf), atol=1e-9
+    )
 
 
 def test_every_epoch_is_feasible_and_weakly_dual():
@@ -119,7 +132,9 @@ def test_every_epoch_is_feasible_and_weakly_dual():
     bounds[np.arange(N), Y] = C
     assert (A - bounds).max() < 1e-12
     assert max(row["dual"] for row in clf.history_) <= min(row["primal"] for row in clf.history_)
-    assert [row["epoch"] for row in clf.history_] == list(range(1, 41)) and np.all(np.diff([row["seconds"] for row in clf.history_]) > 0)
+    assert [row["epoch"] for row in clf.history_] == list(range(1, 41)) and np.all(
+        np.diff([row["seconds"] for row in clf.history_]) > 0
+    )
     assert clf.n_iter_ == 40 and not clf.converged_ and clf.history_[-1]["gap"] < 0.3 * clf.history_[3]["gap"]
 
 
@@ -142,7 +157,12 @@ def test_seeds_bits_and_shards(n_landmarks):
 
 
 def test_all_rows_as_landmarks_are_the_kernels_themselves():
-    for more in ({"beta": 0.02}, {"normalize": "spherical"}, {"normalize": "trace", "C": 5.0}, {"normalize": "multiplicative"}):
+    for more in (
+        {"beta": 0.02},
+        {"normalize": "spherical"},
+        {"normalize": "trace", "C": 5.0},
+        {"normalize": "multiplicative"},
+    ):
         full, every = model(**more).fit(X, Y), model(n_landmarks=N, **more).fit(X, Y)
         assert apart(every.decision_function(T), full.decision_function(T)) < 1e-5
         assert every.duality_gap_ == pytest.approx(full.duality_gap_, abs=1e-6)
@@ -152,10 +172,17 @@ def test_all_rows_as_landmarks_are_the_kernels_themselves():
 def test_landmarks_are_certified_for_the_approximate_kernels():
     clf = model(n_landmarks=25, beta=0.02, max_iter=20).fit(X, Y)
     Z, coef = X[clf.landmarks_], clf.landmark_coef_
-    assert coef.shape == (K, M, 25) and len(np.unique(clf.landmarks_)) == 25 and not hasattr(clf, "dual_coef_")
-    np.testing.assert_allclose(clf.decision_function(T), np.einsum("ilm,kml->ik", gram(BANK, T, Z), coef), atol=1e-6)
+    assert (
+        coef.shape == (K, M, 25) and len(np.unique(clf.landmarks_)) == 25 and not hasattr(clf, "dual_coef_")
+    )
+    np.testing.assert_allclose(
+        clf.decision_function(T), np.einsum("ilm,kml->ik", gram(BANK, T, Z), coef), atol=1e-6
+    )
     cross, own = gram(BANK, X, Z), gram(BANK, Z)
-    near = np.stack([cross[..., m] @ np.linalg.pinv(own[..., m], rcond=1e-10) @ cross[..., m].T for m in range(M)], axis=-1)
+    near = np.stack(
+        [cross[..., m] @ np.linalg.pinv(own[..., m], rcond=1e-10) @ cross[..., m].T for m in range(M)],
+        axis=-1,
+    )
     same = model(kernels="precomputed", beta=0.02, max_iter=20).fit((near + near.transpose(1, 0, 2)) / 2, Y)
     assert clf.dual_objective_ == pytest.approx(same.dual_objective_, rel=1e-5)
     assert clf.primal_objective_ == pytest.approx(same.primal_objective_, rel=1e-5)
@@ -187,11 +214,17 @@ def test_two_classes_and_files(n_landmarks, tmp_path):
     names = np.array(["no", "yes"])[(Y > 0).astype(int)]
     clf = model(n_landmarks=n_landmarks, normalize="spherical").fit(X, names)
     f = clf.decision_function(T)
-    assert f.shape == (40,) and np.array_equal(clf.predict(T), np.where(f > 0, "yes", "no")) and clf.intercept_.tolist() == [0.0, 0.0]
+    assert (
+        f.shape == (40,)
+        and np.array_equal(clf.predict(T), np.where(f > 0, "yes", "no"))
+        and clf.intercept_.tolist() == [0.0, 0.0]
+    )
     np.testing.assert_allclose(clf.contributions(T).sum(axis=1), f, atol=1e-9)
     clf.save(tmp_path / "model.raymkl")
     for again in (raymkl.load(tmp_path / "model.raymkl"), pickle.loads(pickle.dumps(clf))):
-        assert np.array_equal(again.decision_function(T), f) and hasattr(again, "dual_coef_") == (n_landmarks is None)
+        assert np.array_equal(again.decision_function(T), f) and hasattr(again, "dual_coef_") == (
+            n_landmarks is None
+        )
 
 
 def test_tail_sums_normalise():
@@ -204,13 +237,27 @@ def test_tail_sums_normalise():
 
 @pytest.mark.parametrize("normalize", [None, "tail", "trace"])
 def test_prices_are_those_of_the_exact_solver(normalize):
-    """Costs are tail sums of the kernels as given, whatever they are divided by; a kernel without a tail costs nothing."""
+    """Costs are tail sums of the kernels as given, whatever they are divided by; a kernel without a tail
+    costs nothing.
+    """
     bank = [*rbf([0.05, 0.5, 5.0]), *([] if normalize == "tail" else [Linear()])]
     scale = {"tail": 20.0, "trace": 20.0}.get(normalize, 0.1)
-    same = {"kernels": bank, "C": scale, "p": 1.5, "kernel_costs": "tail", "beta": 0.02, "normalize": normalize, "engine": "local"}
+    same = {
+        "kernels": bank,
+        "C": scale,
+        "p": 1.5,
+        "kernel_costs": "tail",
+        "beta": 0.02,
+        "normalize": normalize,
+        "engine": "local",
+    }
     exact = raymkl.MKLClassifier(**same, multi_class="joint", tol=1e-6).fit(X[:, :2], Y)
-    clf = StochasticMKLClassifier(**same, max_iter=150, tol=1e-6, random_state=0, batch_size=1).fit(X[:, :2], Y)
-    assert clf.dual_objective_ <= exact.primal_objective_ * (1 + 1e-9) and clf.primal_objective_ >= exact.dual_objective_ * (1 - 1e-9)
+    clf = StochasticMKLClassifier(**same, max_iter=150, tol=1e-6, random_state=0, batch_size=1).fit(
+        X[:, :2], Y
+    )
+    assert clf.dual_objective_ <= exact.primal_objective_ * (
+        1 + 1e-9
+    ) and clf.primal_objective_ >= exact.dual_objective_ * (1 - 1e-9)
     assert clf.duality_gap_ < 0.1
 
 
@@ -218,14 +265,20 @@ def test_prices_are_those_of_the_exact_solver(normalize):
 def test_containers(n_landmarks):
     base = model(n_landmarks=n_landmarks).fit(X, Y).decision_function(T)
     names = list("abcd")
-    frame = model(n_landmarks=n_landmarks).fit(pd.DataFrame(X, columns=names), Y).decision_function(pd.DataFrame(T, columns=names))
+    frame = (
+        model(n_landmarks=n_landmarks)
+        .fit(pd.DataFrame(X, columns=names), Y)
+        .decision_function(pd.DataFrame(T, columns=names))
+    )
     sparse = model(n_landmarks=n_landmarks).fit(sp.csr_matrix(X), Y).decision_function(sp.csr_matrix(T))
     assert apart(frame, base) < 1e-9 and apart(sparse, base) < 1e-6
 
 
 def parquet(folder, groups=13):
     path = folder / "rows.parquet"
-    pq.write_table(pa.table({**{f"x{j}": X[:, j] for j in range(4)}, "label": Y}), path, row_group_size=groups)
+    pq.write_table(
+        pa.table({**{f"x{j}": X[:, j] for j in range(4)}, "label": Y}), path, row_group_size=groups
+    )
     return path
 
 
@@ -233,7 +286,9 @@ def parquet(folder, groups=13):
 @pytest.mark.parametrize("n_landmarks", [None, 20])
 def test_rows_of_a_file(n_landmarks, shards, tmp_path):
     base = model(n_landmarks=n_landmarks).fit(X, Y).decision_function(T)
-    clf = model(n_landmarks=n_landmarks, ray_params=RayParams(num_shards=shards)).fit(parquet(tmp_path), "label")
+    clf = model(n_landmarks=n_landmarks, ray_params=RayParams(num_shards=shards)).fit(
+        parquet(tmp_path), "label"
+    )
     assert apart(clf.decision_function(pa.table({f"x{j}": T[:, j] for j in range(4)})), base) < 1e-9
 
 
@@ -244,7 +299,9 @@ def test_windows_of_a_file(tmp_path, monkeypatch):
     monkeypatch.setattr(landmarks, "SCORED_ROWS", 9)
     found = []
     for shards, groups in ((1, 61), (3, 61), (2, 7)):
-        clf = model(n_landmarks=20, batch_size=4, ray_params=RayParams(num_shards=shards)).fit(parquet(tmp_path, groups), "label")
+        clf = model(n_landmarks=20, batch_size=4, ray_params=RayParams(num_shards=shards)).fit(
+            parquet(tmp_path, groups), "label"
+        )
         found.append((clf.duality_gap_, clf.landmark_coef_))
     for gap, coef in found[1:]:
         assert gap == pytest.approx(found[0][0], rel=1e-9)
@@ -256,12 +313,19 @@ def test_rows_that_keep_coming():
     clf.partial_fit(X[:30], Y[:30], classes=[0, 1, 2])
     first = clf.landmark_coef_.copy()
     clf.partial_fit(X[30:], Y[30:])
-    assert clf.classes_.tolist() == [0, 1, 2] and np.array_equal(clf.landmarks_, np.unique(clf.landmarks_)) and clf.landmarks_.max() < 30
+    assert (
+        clf.classes_.tolist() == [0, 1, 2]
+        and np.array_equal(clf.landmarks_, np.unique(clf.landmarks_))
+        and clf.landmarks_.max() < 30
+    )
     assert not np.array_equal(first, clf.landmark_coef_) and clf.n_iter_ == 2 and np.isnan(clf.duality_gap_)
     # What it says is a lower bound is one, of the problem of all rows.
     Z = X[clf.landmarks_]
     cross, own = gram(BANK, X, Z), gram(BANK, Z)
-    near = np.stack([cross[..., m] @ np.linalg.pinv(own[..., m], rcond=1e-10) @ cross[..., m].T for m in range(M)], axis=-1)
+    near = np.stack(
+        [cross[..., m] @ np.linalg.pinv(own[..., m], rcond=1e-10) @ cross[..., m].T for m in range(M)],
+        axis=-1,
+    )
     best = model(kernels="precomputed", max_iter=60).fit((near + near.transpose(1, 0, 2)) / 2, Y)
     assert clf.dual_objective_ <= best.primal_objective_
     assert np.mean(clf.predict(X) == Y) > 0.55

@@ -1,4 +1,6 @@
-"""The stochastic trainer where rows keep coming: bad parts leave the model as it was, and what an earlier fit left is gone."""
+"""The stochastic trainer where rows keep coming: bad parts leave the model as it was, and what an earlier fit
+left is gone.
+"""
 
 import numpy as np
 import pytest
@@ -17,7 +19,14 @@ T = random.normal(size=(20, 4))
 
 
 def model(**more):
-    settings = {"kernels": [*rbf([0.05, 0.5]), Linear()], "C": 0.1, "max_iter": 3, "n_landmarks": 12, "random_state": 0, "engine": "local"}
+    settings = {
+        "kernels": [*rbf([0.05, 0.5]), Linear()],
+        "C": 0.1,
+        "max_iter": 3,
+        "n_landmarks": 12,
+        "random_state": 0,
+        "engine": "local",
+    }
     return StochasticMKLClassifier(**{**settings, **more})
 
 
@@ -64,11 +73,17 @@ def test_what_is_kept_and_its_dual_value():
     theta = random.normal(size=(2, 3, 4))
     stream = Stream(State(theta, 5.0, 9, 12.0), 3, np.ones(2))
     again = Stream.of(stream.kept)
-    assert again.state.theta is not theta and np.array_equal(again.state.theta, theta) and again.kept[1:5] == stream.kept[1:5]
+    assert (
+        again.state.theta is not theta
+        and np.array_equal(again.state.theta, theta)
+        and again.kept[1:5] == stream.kept[1:5]
+    )
     task = Task(Y, np.ones(90), 3, 0.4, 3.0, np.array([0.1, 0.01]), 1, 1, 0.1, 3)
     lengths = 0.4 * np.sqrt((theta**2).sum(axis=(1, 2)))
     rho = 0.4 * 12.0 * task.prices
-    assert stream.dual(task) == pytest.approx(0.4 * 5.0 - 0.5 * norm(np.maximum(lengths - rho, 0), 3.0) ** 2, rel=1e-12)
+    assert stream.dual(task) == pytest.approx(
+        0.4 * 5.0 - 0.5 * norm(np.maximum(lengths - rho, 0), 3.0) ** 2, rel=1e-12
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,7 +100,11 @@ def test_a_bad_part_leaves_the_model(part, word):
     before = clf.decision_function(T)
     with pytest.raises(ValueError, match=word):
         clf.partial_fit(X, **part)
-    assert np.array_equal(clf.decision_function(T), before) and clf.classes_.tolist() == [0, 1, 2] and clf.n_iter_ == 1
+    assert (
+        np.array_equal(clf.decision_function(T), before)
+        and clf.classes_.tolist() == [0, 1, 2]
+        and clf.n_iter_ == 1
+    )
 
 
 def test_nothing_of_a_fit_without_landmarks_is_left():
@@ -102,4 +121,7 @@ def test_it_goes_on_out_of_a_file(tmp_path):
     again = load(tmp_path / "model.raymkl")
     for one in (clf, again):
         one.partial_fit(X[60:], Y[60:])
-    assert np.array_equal(clf.decision_function(T), again.decision_function(T)) and clf.dual_objective_ == again.dual_objective_
+    assert (
+        np.array_equal(clf.decision_function(T), again.decision_function(T))
+        and clf.dual_objective_ == again.dual_objective_
+    )

@@ -1,4 +1,6 @@
-"""Models that take tables: columns by name, scaling as in training, and files that give it all back to the bit."""
+"""Models that take tables: columns by name, scaling as in training, and files that give it all back to the
+bit.
+"""
 
 import pickle
 
@@ -36,7 +38,9 @@ def trained(views=None, kernels=BANK, standardize=True, **params):
 
 def test_standardising_is_that_of_scikit_learn():
     preparation = Preparation.fit(COLUMNS, {None: NAMES}, standardize=True)
-    np.testing.assert_allclose(preparation.transform(COLUMNS), StandardScaler().fit_transform(X), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(
+        preparation.transform(COLUMNS), StandardScaler().fit_transform(X), rtol=1e-12, atol=1e-12
+    )
 
 
 def test_numbers_as_they_are_without_standardising():
@@ -70,7 +74,14 @@ def test_every_container_gives_the_same_predictions():
     model = trained()
     expected = model.model.decision_function(StandardScaler().fit(X).transform(X))
     shuffled = FRAME[NAMES[::-1]].assign(label="?", other=1.0)  # order and other columns do not matter
-    for container in (COLUMNS, FRAME, shuffled, pa.Table.from_pandas(shuffled), {name: X[:, k] for k, name in enumerate(NAMES)}, X):
+    for container in (
+        COLUMNS,
+        FRAME,
+        shuffled,
+        pa.Table.from_pandas(shuffled),
+        {name: X[:, k] for k, name in enumerate(NAMES)},
+        X,
+    ):
         np.testing.assert_allclose(model.decision_function(container), expected, rtol=1e-9, atol=1e-9)
     np.testing.assert_array_equal(model.predict(FRAME), np.where(expected > 0, 1, -1))
     assert model.score(FRAME, Y) == np.mean(model.predict(X) == Y)
@@ -88,7 +99,10 @@ def test_attributes_of_the_model_can_be_read():
 def test_contributions_sum_to_the_decision():
     model = trained()
     np.testing.assert_allclose(
-        model.contributions(FRAME).sum(axis=1) + model.intercept_[0], model.decision_function(FRAME), rtol=1e-9, atol=1e-9
+        model.contributions(FRAME).sum(axis=1) + model.intercept_[0],
+        model.decision_function(FRAME),
+        rtol=1e-9,
+        atol=1e-9,
     )
 
 
@@ -98,7 +112,9 @@ def test_missing_and_bad_columns_are_named():
         model.predict(FRAME.drop(columns="c"))
     with pytest.raises(DataError, match=r"column 'd' has a missing value \(NaN\) in row 4"):
         model.predict(FRAME.assign(d=FRAME["d"].where(FRAME.index != 4)))
-    with pytest.raises(DataError, match=r"shape \(80, 5\); the model takes tables with the columns a, b.*\(n, 6\)"):
+    with pytest.raises(
+        DataError, match=r"shape \(80, 5\); the model takes tables with the columns a, b.*\(n, 6\)"
+    ):
         model.predict(X[:, :5])
 
 
@@ -114,7 +130,10 @@ def test_files_give_everything_back_to_the_bit(views, kernels, standardize, tmp_
     model.save(tmp_path / "m.raymkl")
     again = raymkl.load(tmp_path / "m.raymkl")
     assert isinstance(again, TableModel) and again.preparation.target == "label"
-    assert again.preparation.views == model.preparation.views and again.preparation.widths == model.preparation.widths
+    assert (
+        again.preparation.views == model.preparation.views
+        and again.preparation.widths == model.preparation.widths
+    )
     for record in ("mean", "scale"):
         ours, theirs = getattr(model.preparation, record), getattr(again.preparation, record)
         assert list(ours) == list(theirs)
@@ -130,26 +149,34 @@ def test_columns_of_text_come_back(tmp_path):
     preparation = Preparation.fit(columns, {"seq": ["seq"], "all": ["size"]}, text=["seq"], standardize=True)
     bank = [raymkl.kernels.Spectrum(2, view="seq"), Linear(view="all")]
     y = np.arange(20) % 2
-    model = TableModel(MKLClassifier(kernels=bank, engine="local").fit(preparation.transform(columns), y), preparation)
+    model = TableModel(
+        MKLClassifier(kernels=bank, engine="local").fit(preparation.transform(columns), y), preparation
+    )
     assert model.score(columns, y) == 1.0
     model.save(tmp_path / "m")
-    np.testing.assert_array_equal(raymkl.load(tmp_path / "m").decision_function(columns), model.decision_function(columns))
+    np.testing.assert_array_equal(
+        raymkl.load(tmp_path / "m").decision_function(columns), model.decision_function(columns)
+    )
     with pytest.raises(DataError, match="column 'seq' holds numbers"):
         model.predict(Columns("u", {"seq": np.arange(20.0), "size": np.arange(20.0)}))
 
 
-# -- tables in files --------------------------------------------------------------------------------------------------
+# -- tables in files -------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def stored(tmp_path, monkeypatch):
     """The frame as a Parquet file, read in batches of 13 rows."""
     monkeypatch.setattr(sources, "MOST_BATCH_ROWS", 13)
-    parquet.write_table(pa.Table.from_pandas(FRAME.assign(label=Y)), tmp_path / "t.parquet", row_group_size=30)
+    parquet.write_table(
+        pa.Table.from_pandas(FRAME.assign(label=Y)), tmp_path / "t.parquet", row_group_size=30
+    )
     return tmp_path / "t.parquet"
 
 
-@pytest.mark.parametrize("views", [{None: NAMES}, {"first": ["a", "b"], "all": NAMES}], ids=["one view", "two views"])
+@pytest.mark.parametrize(
+    "views", [{None: NAMES}, {"first": ["a", "b"], "all": NAMES}], ids=["one view", "two views"]
+)
 @pytest.mark.parametrize("standardize", [True, False])
 def test_a_prepared_source_is_the_prepared_array(stored, views, standardize):
     columns = open_columns(stored)
@@ -159,13 +186,19 @@ def test_a_prepared_source_is_the_prepared_array(stored, views, standardize):
     expected = whole.transform(columns.loaded())
     source = preparation.transform(columns).source
     again = pickle.loads(pickle.dumps(source))
-    assert isinstance(source, PreparedSource) and source.n_rows == len(X) and again.fingerprint() == source.fingerprint()
+    assert (
+        isinstance(source, PreparedSource)
+        and source.n_rows == len(X)
+        and again.fingerprint() == source.fingerprint()
+    )
     seen = source.seen()
     for view in views:
         array, stand_in = (expected, seen) if view is None else (expected[view], seen[view])
         name = "X" if view is None else view
         read = again.read(5, 70, [name])[name].combine_chunks()
-        np.testing.assert_allclose(read.flatten().to_numpy().reshape(65, -1), array[5:70], rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(
+            read.flatten().to_numpy().reshape(65, -1), array[5:70], rtol=1e-9, atol=1e-9
+        )
         assert stand_in.shape == array.shape and stand_in.dtype == array.dtype
         np.testing.assert_allclose(stand_in[np.array([3, 77])], array[[3, 77]], rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(stand_in.min(axis=0), array.min(axis=0), rtol=1e-9, atol=1e-9)
@@ -184,7 +217,9 @@ def test_another_preparation_is_another_run(stored):
 
 def test_models_take_paths(stored):
     model = trained()
-    np.testing.assert_allclose(model.decision_function(stored), model.decision_function(FRAME), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        model.decision_function(stored), model.decision_function(FRAME), rtol=1e-9, atol=1e-9
+    )
     assert model.score(str(stored), Y) == model.score(FRAME, Y)
     parquet.write_table(pa.Table.from_pandas(FRAME.drop(columns="c")), stored)
     with pytest.raises(DataError, match=r"t\.parquet has no column 'c', which the model was trained on"):
@@ -196,5 +231,8 @@ def test_numbers_too_large_to_standardize_are_named(stored):
     parquet.write_table(pa.Table.from_pandas(large), stored)
     columns = open_columns(stored)
     for form in (columns, columns.loaded()):
-        with pytest.raises(DataError, match="column 'c' has numbers too large to standardize"), np.errstate(over="ignore"):
+        with (
+            pytest.raises(DataError, match="column 'c' has numbers too large to standardize"),
+            np.errstate(over="ignore"),
+        ):
             Preparation.fit(form, {None: NAMES}, standardize=True)

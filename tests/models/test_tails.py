@@ -1,4 +1,6 @@
-"""normalize="tail": every kernel is divided by what its largest eigenvalues leave of its trace, over the rows of positive weight."""
+"""normalize="tail": every kernel is divided by what its largest eigenvalues leave of its trace, over the rows
+of positive weight.
+"""
 
 import numpy as np
 import pytest
@@ -13,7 +15,9 @@ from raymkl.models.tails import tail_sums
 
 def slow_tails(K, zeta=2):
     """K (n, n, M), by all eigenvalues."""
-    return np.array([np.sort(np.linalg.eigvalsh(K[..., m]))[: len(K) - zeta].sum() for m in range(K.shape[2])])
+    return np.array(
+        [np.sort(np.linalg.eigvalsh(K[..., m]))[: len(K) - zeta].sum() for m in range(K.shape[2])]
+    )
 
 
 def data(n=70, seed=0):
@@ -27,7 +31,9 @@ X, Y = data()
 K = np.stack([kernel(X) for kernel in BANK], axis=-1)
 
 
-@pytest.mark.parametrize("kind, zeta", [("tail", 2), (kernels.TailSum(zeta=5), 5), (kernels.TailSum(zeta=0), 0)])
+@pytest.mark.parametrize(
+    "kind, zeta", [("tail", 2), (kernels.TailSum(zeta=5), 5), (kernels.TailSum(zeta=0), 0)]
+)
 def test_two_classes_are_solved_over_divided_kernels(kind, zeta):
     want = slow_tails(K, zeta)
     model = MKLClassifier(BANK, C=30.0, normalize=kind, tol=1e-5, engine="local").fit(X, Y)
@@ -47,17 +53,28 @@ def test_rows_of_weight_zero_do_not_count():
     np.testing.assert_allclose(model.tail_sums_, slow_tails(K[10:, 10:]), rtol=1e-8)
 
 
-@pytest.mark.parametrize("model", [MKLRegressor(BANK), MKLOneClass(BANK), MKLClassifier(BANK), raymkl.ConvexLocalizedMKLClassifier(BANK)])
+@pytest.mark.parametrize(
+    "model",
+    [MKLRegressor(BANK), MKLOneClass(BANK), MKLClassifier(BANK), raymkl.ConvexLocalizedMKLClassifier(BANK)],
+)
 def test_all_estimators_take_it(model, tmp_path):
     model.set_params(normalize=kernels.TailSum(3), engine="local")
-    y = np.arange(len(X)) % 3 if isinstance(model, MKLClassifier) else X[:, 0] if isinstance(model, MKLRegressor) else Y
+    y = (
+        np.arange(len(X)) % 3
+        if isinstance(model, MKLClassifier)
+        else X[:, 0]
+        if isinstance(model, MKLRegressor)
+        else Y
+    )
     model.fit(X, y)
     np.testing.assert_allclose(model.tail_sums_, slow_tails(K, 3), rtol=1e-8)
     model.save(tmp_path / "model")
     again = raymkl.load(tmp_path / "model")
     assert again.normalize == kernels.TailSum(zeta=3) and np.array_equal(again.tail_sums_, model.tail_sums_)
-    assert np.array_equal(again.decision_function(X) if hasattr(model, "decision_function") else again.predict(X),
-                          model.decision_function(X) if hasattr(model, "decision_function") else model.predict(X))  # fmt: skip
+    assert np.array_equal(
+        again.decision_function(X) if hasattr(model, "decision_function") else again.predict(X),
+        model.decision_function(X) if hasattr(model, "decision_function") else model.predict(X),
+    )
     model.set_params(normalize=None).fit(X, y)
     assert not hasattr(model, "tail_sums_")
 
@@ -72,11 +89,21 @@ def test_containers_and_ready_made_matrices():
 def test_in_a_search_tails_are_those_of_the_fold():
     grid = {"C": [3.0, 100.0], "p": [1.2, 2.0]}
     model = MKLClassifier(BANK, normalize="tail", tol=1e-5, engine="local")
-    ours, theirs = search.MKLSearchCV(model, grid, cv=KFold(3)).fit(X, Y), GridSearchCV(model, grid, cv=KFold(3)).fit(X, Y)
-    np.testing.assert_allclose(ours.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"], atol=0.03)
+    ours, theirs = (
+        search.MKLSearchCV(model, grid, cv=KFold(3)).fit(X, Y),
+        GridSearchCV(model, grid, cv=KFold(3)).fit(X, Y),
+    )
+    np.testing.assert_allclose(
+        ours.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"], atol=0.03
+    )
     kinds = {"normalize": [None, "tail", kernels.TailSum(1)]}
-    ours, theirs = search.MKLSearchCV(model, kinds, cv=KFold(3)).fit(X, Y), GridSearchCV(model, kinds, cv=KFold(3)).fit(X, Y)
-    np.testing.assert_allclose(ours.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"], atol=0.03)
+    ours, theirs = (
+        search.MKLSearchCV(model, kinds, cv=KFold(3)).fit(X, Y),
+        GridSearchCV(model, kinds, cv=KFold(3)).fit(X, Y),
+    )
+    np.testing.assert_allclose(
+        ours.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"], atol=0.03
+    )
 
 
 def test_clear_errors():
@@ -88,14 +115,18 @@ def test_clear_errors():
     with pytest.raises(ValueError, match="zeta"):
         diagnostics.tail_sums(BANK, X, zeta=-1)
     with pytest.raises(ValueError, match="kernel 1 has no tail"):
-        MKLClassifier([kernels.RBF(gamma=1.0), kernels.Linear()], normalize="tail", engine="local").fit(X[:, :2], Y)
+        MKLClassifier([kernels.RBF(gamma=1.0), kernels.Linear()], normalize="tail", engine="local").fit(
+            X[:, :2], Y
+        )
     with pytest.raises(ValueError, match="normalize"):
         MKLClassifier(BANK, normalize="tails", engine="local").fit(X, Y)
 
 
 @pytest.mark.parametrize("shards", [1, 3])
 def test_over_shards(monkeypatch, shards):
-    """Products over shards find what all eigenvalues say, for dense, sparse, string and ready-made kernels."""
+    """Products over shards find what all eigenvalues say, for dense, sparse, string and ready-made
+    kernels.
+    """
     from scipy.sparse import csr_matrix
 
     monkeypatch.setattr(tails_module, "EXACT_ROWS", 20)
@@ -103,7 +134,12 @@ def test_over_shards(monkeypatch, shards):
     monkeypatch.setattr(programme, "COLUMNS", 64)
     A, _ = data(300, 1)
     words = np.array(["".join(np.random.default_rng(i).choice(list("ACGT"), 12)) for i in range(300)])
-    bank = [*kernels.rbf([1e-3, 0.1, 30.0]), kernels.Linear(), kernels.Linear(view="s"), kernels.Spectrum(2, view="w")]
+    bank = [
+        *kernels.rbf([1e-3, 0.1, 30.0]),
+        kernels.Linear(),
+        kernels.Linear(view="s"),
+        kernels.Spectrum(2, view="w"),
+    ]
     bank += [kernels.Precomputed(view="K", index=m) for m in range(2)]
     stack = np.stack([kernels.RBF(gamma=g)(A) for g in (0.02, 1.0)], axis=-1)
     rows = {"x": A, "s": csr_matrix(A), "w": words, "K": stack}
@@ -133,7 +169,9 @@ def test_a_kernel_without_a_tail_over_shards(monkeypatch):
     monkeypatch.setattr(tails_module, "EXACT_ROWS", 20)
     monkeypatch.setattr(programme, "LANDMARKS", 30)
     with pytest.raises(ValueError, match="kernel 1 has no tail"):
-        tail_sums({None: X[:, :2]}, [kernels.RBF(gamma=1.0), kernels.Linear()], np.ones(len(X), bool), 2, "local")
+        tail_sums(
+            {None: X[:, :2]}, [kernels.RBF(gamma=1.0), kernels.Linear()], np.ones(len(X), bool), 2, "local"
+        )
 
 
 def test_diagnostics():

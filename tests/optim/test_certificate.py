@@ -70,12 +70,15 @@ def test_parts_are_as_defined(p):
         best = min(range(len(losses)), key=lambda i, losses=losses: losses[i])
         assert got.intercept == intercepts[best]
         # Of the SVM with kernel K_theta: primal 1/2 theta's + losses, dual dual_value - 1/2 theta's.
-        assert got.svm_gap == pytest.approx((0.5 * theta @ s + losses[best]) - (dual_value - 0.5 * theta @ s), abs=1e-9)
+        assert got.svm_gap == pytest.approx(
+            (0.5 * theta @ s + losses[best]) - (dual_value - 0.5 * theta @ s), abs=1e-9
+        )
         # Of the weights: the dual at theta against the dual at the best weights for this dual point.
         assert got.weight_gap == pytest.approx(max(0.0, 0.5 * (LpNorm(p).dual(s) - theta @ s)), abs=1e-9)
         assert got.gap == pytest.approx((got.primal - got.dual) / max(abs(got.primal), 1e-300))
         if p <= 2:
-            # ||w||_{2,p}^2 <= sum ||w_m||^2 / theta_m, so the two parts together are an upper bound of the gap.
+            # ||w||_{2,p}^2 <= sum ||w_m||^2 / theta_m, so the two parts together are an upper bound of the
+            # gap.
             assert got.primal - got.dual <= got.svm_gap + got.weight_gap + 1e-9
 
 
@@ -96,7 +99,9 @@ def test_gap_closes_at_the_optimum_that_cvxpy_finds(p):
     a, k = cp.Variable(n), LpNorm(p).k
     terms = cp.hstack([cp.sum_squares(A.T @ a) for A in factors])
     alpha = cp.multiply(y, a)
-    problem = cp.Problem(cp.Maximize(cp.sum(alpha) - 0.5 * cp.norm(terms, k)), [alpha >= 0, alpha <= bounds, cp.sum(a) == 0])
+    problem = cp.Problem(
+        cp.Maximize(cp.sum(alpha) - 0.5 * cp.norm(terms, k)), [alpha >= 0, alpha <= bounds, cp.sum(a) == 0]
+    )
     optimum = problem.solve(solver=cp.CLARABEL)
     s = terms.value
     # For p = 1 the largest s_m are tied at the optimum, so s alone does not tell the weights.
@@ -106,13 +111,16 @@ def test_gap_closes_at_the_optimum_that_cvxpy_finds(p):
     losses = np.array([np.sum(bounds * np.maximum(0, 1 - y * (f + b))) for b in intercepts])
     dual_value = Terms(Hinge(), y, bounds).value(y * np.clip(y * a.value, 0, bounds))
     got = certify(LpNorm(p), theta, s, dual_value, intercepts, losses)
-    # The dual is second order in the error of the reference solution, the primal (so the gap) only first order.
+    # The dual is second order in the error of the reference solution, the primal (so the gap) only first
+    # order.
     assert got.dual == pytest.approx(optimum, rel=1e-6)
     assert got.primal == pytest.approx(optimum, rel=1e-4) and abs(got.gap) < 1e-4
 
 
 def _sparse_weights(factors, y, bounds):
-    """theta_m = ||w_m|| / sum of lengths at the optimum of the primal problem with the squared sum of lengths."""
+    """theta_m = ||w_m|| / sum of lengths at the optimum of the primal problem with the squared sum of
+    lengths.
+    """
     w, b = [cp.Variable(A.shape[1]) for A in factors], cp.Variable()
     f = sum(A @ wm for A, wm in zip(factors, w, strict=True)) + b
     penalty = 0.5 * cp.square(cp.sum(cp.hstack([cp.norm(wm) for wm in w])))

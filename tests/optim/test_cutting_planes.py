@@ -8,14 +8,18 @@ from scipy.optimize import linprog
 from raymkl.optim.cutting_planes import PATIENCE, CuttingPlanes
 from raymkl.optim.norms import LpNorm, weight_norm
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*being approximated")  # cvxpy on exponents that are not small fractions
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*being approximated"
+)  # cvxpy on exponents that are not small fractions
 
 SHAPES = [(2, 1), (2, 7), (3, 30), (5, 2), (8, 16), (20, 1), (20, 12), (20, 30)]
 BALLS = [1.05, 4 / 3, 1.8]
 
 
 def random_cuts(rng, n_kernels, n_cuts):
-    """Cuts of random dual points: S = 1/2 a'K_m a of random kernels, L scaled so that the objective is positive."""
+    """Cuts of random dual points: S = 1/2 a'K_m a of random kernels, L scaled so that the objective is
+    positive.
+    """
     factors = rng.normal(size=(n_kernels, 6, 3)) * rng.uniform(0.3, 2, (n_kernels, 1, 1))
     points = rng.normal(size=(n_cuts, 6))
     slopes = 0.5 * np.sum(np.einsum("ri,mij->rmj", points, factors) ** 2, axis=2)
@@ -49,11 +53,16 @@ def best_linear(constants, slopes):
 
 def best_in_ball(constants, slopes, q):
     theta = cp.Variable(slopes.shape[1], nonneg=True)
-    return cp.Problem(cp.Minimize(cp.max(constants - slopes @ theta)), [cp.pnorm(theta, q) <= 1]).solve(solver=cp.CLARABEL)
+    return cp.Problem(cp.Minimize(cp.max(constants - slopes @ theta)), [cp.pnorm(theta, q) <= 1]).solve(
+        solver=cp.CLARABEL
+    )
 
 
 def naive_largest(constants, slopes, theta):
-    return max(c - sum(s * t for s, t in zip(slope, theta, strict=True)) for c, slope in zip(constants, slopes, strict=True))
+    return max(
+        c - sum(s * t for s, t in zip(slope, theta, strict=True))
+        for c, slope in zip(constants, slopes, strict=True)
+    )
 
 
 def assert_feasible(theta, p):
@@ -69,7 +78,9 @@ def test_sparse_weights_are_the_linear_program(shape, cuts):
     theta = planes_with(1.0, constants, slopes).step()
     assert_feasible(theta, 1.0)
     assert theta.sum() == pytest.approx(1.0)
-    assert naive_largest(constants, slopes, theta) == pytest.approx(best_linear(constants, slopes), rel=1e-6, abs=1e-7)
+    assert naive_largest(constants, slopes, theta) == pytest.approx(
+        best_linear(constants, slopes), rel=1e-6, abs=1e-7
+    )
 
 
 @pytest.mark.slow
@@ -81,7 +92,9 @@ def test_one_step_is_as_good_as_the_power_norm_program(shape, p, cuts):
     theta = planes_with(p, constants, slopes).step()
     assert_feasible(theta, p)
     best = best_in_ball(constants, slopes, weight_norm(p))
-    assert naive_largest(constants, slopes, theta) <= best + 1e-4 * max(abs(best), np.abs(constants).max() * 1e-3)
+    assert naive_largest(constants, slopes, theta) <= best + 1e-4 * max(
+        abs(best), np.abs(constants).max() * 1e-3
+    )
 
 
 @pytest.mark.parametrize("p", BALLS)
@@ -112,7 +125,9 @@ def test_plain_sum_has_weights_one():
 
 @pytest.mark.parametrize("p", [1.0, *BALLS])
 def test_one_kernel_has_weight_one(p):
-    assert planes_with(p, np.array([1.0, 2.0]), np.array([[0.5], [0.7]])).step() == pytest.approx([1.0], abs=1e-6)
+    assert planes_with(p, np.array([1.0, 2.0]), np.array([[0.5], [0.7]])).step() == pytest.approx(
+        [1.0], abs=1e-6
+    )
 
 
 @pytest.mark.parametrize("p", BALLS)
@@ -125,7 +140,9 @@ def test_one_cut_gives_the_analytic_weights(p):
 @pytest.mark.parametrize("p", [1.0, *BALLS])
 def test_a_useless_kernel_and_an_empty_cut_do_no_harm(p):
     # Kernel 2 is zero everywhere, and the dual point a = 0 gives the cut eta >= 0.
-    planes = planes_with(p, np.array([0.0, 3.0, 3.2]), np.array([[0.0, 0.0, 0.0], [1.0, 0.2, 0.0], [0.3, 1.1, 0.0]]))
+    planes = planes_with(
+        p, np.array([0.0, 3.0, 3.2]), np.array([[0.0, 0.0, 0.0], [1.0, 0.2, 0.0], [0.3, 1.1, 0.0]])
+    )
     theta = planes.step()
     assert_feasible(theta, p)
     assert theta[2] ** weight_norm(p) < 1e-3  # its share of the ball
@@ -155,7 +172,8 @@ def test_inactive_cuts_are_dropped_and_the_optimum_stays(p):
 @pytest.mark.parametrize("seed", range(8, 11))
 @pytest.mark.parametrize("p", [1.0, *BALLS])
 def test_cuts_that_hold_the_optimum_are_never_dropped(p, seed):
-    # The weights are exact to a few 1e-6 only, so cuts that meet at the optimum do not have equal values to more than that.
+    # The weights are exact to a few 1e-6 only, so cuts that meet at the optimum do not have equal values to
+    # more than that.
     cuts = random_cuts(np.random.default_rng(seed), 8, 20)
     best = best_linear(*cuts) if p == 1 else best_in_ball(*cuts, weight_norm(p))
     planes = planes_with(p, *cuts)
@@ -169,7 +187,9 @@ def test_cuts_that_hold_the_optimum_are_never_dropped(p, seed):
 def test_largest_cut(p):
     constants, slopes = random_cuts(np.random.default_rng(9), 3, 5)
     planes = planes_with(p, constants, slopes)
-    assert planes.largest_cut(np.full(3, 0.2)) == pytest.approx(naive_largest(constants, slopes, np.full(3, 0.2)))
+    assert planes.largest_cut(np.full(3, 0.2)) == pytest.approx(
+        naive_largest(constants, slopes, np.full(3, 0.2))
+    )
     theta = planes.step()
     assert planes.largest_cut(theta) <= planes.largest_cut(LpNorm(p).start(3)) + 1e-12
 

@@ -8,7 +8,9 @@ from raymkl.optim.subproblem import solve
 
 
 def ill_conditioned(q, seed, condition):
-    """A kernel of low rank with large values on top of a full one with small values, and a box like that of an SVM."""
+    """A kernel of low rank with large values on top of a full one with small values, and a box like that of
+    an SVM.
+    """
     rng = np.random.default_rng(seed)
     features, fine = rng.normal(size=(q, 5)), rng.normal(size=(q, q)) / np.sqrt(q)
     y = np.where(rng.random(q) < 0.5, 1.0, -1.0)
@@ -63,7 +65,9 @@ def test_nothing_to_move():
 
 
 def test_an_indefinite_matrix_is_refused_or_survived():
-    """Round-off makes kernels slightly indefinite, which a ridge absorbs; a clearly indefinite one is not ours to solve."""
+    """Round-off makes kernels slightly indefinite, which a ridge absorbs; a clearly indefinite one is not
+    ours to solve.
+    """
     Q, residual, lower, upper = ill_conditioned(30, 3, 1.0)
     nearly = Q - (np.linalg.eigvalsh(Q)[0] + 1e-9) * np.eye(30)
     assert interior_point(nearly, -residual, np.zeros(30), lower, upper, 1e-6) is not None

@@ -1,4 +1,6 @@
-"""The sub-problem with a variable per row and class: optimality, a conic solver, and the answer of the weights."""
+"""The sub-problem with a variable per row and class: optimality, a conic solver, and the answer of the
+weights.
+"""
 
 import cvxpy as cp
 import numpy as np
@@ -23,7 +25,17 @@ def own_class(classes, K):
 
 def solve(Q, classes, upper, K, tolerance=1e-9, left=None, right=None):
     A, residual, none = np.zeros((len(Q), K)), own_class(classes, K), np.zeros((len(Q), K, 0))
-    move_rows(Q, none if left is None else left, none if right is None else right, residual, A, classes, upper, tolerance, 10**6)
+    move_rows(
+        Q,
+        none if left is None else left,
+        none if right is None else right,
+        residual,
+        A,
+        classes,
+        upper,
+        tolerance,
+        10**6,
+    )
     return A, residual
 
 
@@ -35,7 +47,9 @@ def test_against_a_conic_solver(K, scale):
     own = own_class(classes, K)
     V, root = cp.Variable(A.shape), np.linalg.cholesky(Q + 1e-12 * np.eye(len(Q)))
     gain = cp.sum(cp.multiply(own, V)) - cp.sum_squares(root.T @ V) / 2
-    best = cp.Problem(cp.Maximize(gain), [own * upper[:, None] >= V, cp.sum(V, axis=1) == 0]).solve(solver=cp.CLARABEL)
+    best = cp.Problem(cp.Maximize(gain), [own * upper[:, None] >= V, cp.sum(V, axis=1) == 0]).solve(
+        solver=cp.CLARABEL
+    )
     assert np.sum(own * A) - 0.5 * np.einsum("ik,ij,jk", A, Q, A) == pytest.approx(best, rel=1e-6)
     np.testing.assert_allclose(residual, own - Q @ A, atol=1e-9 * max(scale, 1.0))
 
@@ -49,7 +63,9 @@ def test_feasible_and_optimal(seed, K, logs):
     assert np.all(own * upper[:, None] >= A) and np.abs(A.sum(axis=1)).max() <= 1e-12
     assert violation_within(residual, A, classes, upper) <= 1e-7
     np.testing.assert_allclose(
-        joint_violations(Q @ A, A, classes, upper).max(), violation_within(own - Q @ A, A, classes, upper), atol=1e-9
+        joint_violations(Q @ A, A, classes, upper).max(),
+        violation_within(own - Q @ A, A, classes, upper),
+        atol=1e-9,
     )
 
 
@@ -64,7 +80,9 @@ def test_the_answer_of_the_weights_is_part_of_the_problem():
     full = np.kron(Q, np.eye(3)) + left.reshape(45, 2) @ right.reshape(45, 2).T
     flat = cp.reshape(V, (45,), order="C")
     gain = cp.sum(cp.multiply(own, V)) - cp.quad_form(flat, cp.psd_wrap((full + full.T) / 2)) / 2
-    best = cp.Problem(cp.Maximize(gain), [own * upper[:, None] >= V, cp.sum(V, axis=1) == 0]).solve(solver=cp.CLARABEL)
+    best = cp.Problem(cp.Maximize(gain), [own * upper[:, None] >= V, cp.sum(V, axis=1) == 0]).solve(
+        solver=cp.CLARABEL
+    )
     assert np.sum(own * A) - 0.5 * A.ravel() @ full @ A.ravel() == pytest.approx(best, rel=1e-6)
 
 
@@ -75,7 +93,8 @@ def test_losses_and_terms_by_hand():
     A[1] = [-1.0, -0.5, 1.5]
     terms = [Terms(JointHinge(k), y, c) for k in range(3)]
     assert sum(part.value(A[:, k]) for k, part in enumerate(terms)) == pytest.approx(0.5 + 1.5)
-    # Row 0 may move class 0 up (residual 0) and class 2 down (1), so 0 - ... ; rows that are masked do not count.
+    # Row 0 may move class 0 up (residual 0) and class 2 down (1), so 0 - ... ; rows that are masked do not
+    # count.
     residual = own_class(y, 3) - F
     for i in range(2):
         grow = [residual[i, k] for k in range(3) if A[i, k] < (c[i] if k == y[i] else 0.0)]

@@ -1,4 +1,6 @@
-"""The method of multipliers at p = 1: its norm against differences, its weights against programs stated here."""
+"""The method of multipliers at p = 1: its norm against differences, its weights against programs stated
+here.
+"""
 
 import numpy as np
 import pytest
@@ -17,7 +19,9 @@ def tilted(norm, exponent, seed=0):
 
 
 def certificate(gap, svm_gap, weight_gap):
-    return Certificate(primal=1.0, dual=1.0 - gap, gap=gap, intercept=0.0, svm_gap=svm_gap, weight_gap=weight_gap)
+    return Certificate(
+        primal=1.0, dual=1.0 - gap, gap=gap, intercept=0.0, svm_gap=svm_gap, weight_gap=weight_gap
+    )
 
 
 @pytest.mark.parametrize("exponent", [2.0, 8.0, 100.0])
@@ -48,7 +52,9 @@ def test_the_norm_bounds_the_largest_from_below():
 
 @pytest.mark.parametrize("p", [1.001, 1.005])
 def test_weights_that_come_back_as_they_went_in_are_those_of_the_dual_norm(p):
-    """Near p = 1 the reference is a power of the last weights; the fixed point is the gradient of the original dual norm."""
+    """Near p = 1 the reference is a power of the last weights; the fixed point is the gradient of the
+    original dual norm.
+    """
     norm, s = LpNorm(p), np.array([1.0, 0.999, 1.001, 0.9])
     rule = Multipliers(norm, norm.start(4), np.ones(4, bool), 1e-3)
     rule._renew(norm.weights(s), 0.0)
@@ -72,12 +78,18 @@ def test_a_kernel_that_is_not_used_gets_no_reference():
 
 
 def test_small_weights_leave_only_with_a_certificate():
-    """Two kernels make the same function: within the tolerance one is dropped; when that costs too much, another attempt follows."""
+    """Two kernels make the same function: within the tolerance one is dropped; when that costs too much,
+    another attempt follows.
+    """
     gram = np.outer([1.0, 1.0, 0.0], [1.0, 1.0, 0.0]) + np.diag([0.0, 1e-12, 1.0])
     rule = Multipliers(LpNorm(1.0), np.full(3, 1 / 3), np.ones(3, bool), 1e-3)
     theta = np.array([0.6, 0.1, 0.3])
     few = rule.after_round(certificate(5e-4, 1e-4, 4e-4), theta, lambda: gram)
-    assert np.count_nonzero(few) == 2 and few.sum() == pytest.approx(1.0) and few[2] == pytest.approx(0.3, rel=1e-2)
+    assert (
+        np.count_nonzero(few) == 2
+        and few.sum() == pytest.approx(1.0)
+        and few[2] == pytest.approx(0.3, rel=1e-2)
+    )
     assert rule.after_round(certificate(2e-3, 2e-3, 0.0), few, lambda: gram) is not None
     assert rule.after_round(certificate(5e-4, 5e-4, 0.0), few, lambda: gram) is None
 

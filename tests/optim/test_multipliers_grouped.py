@@ -11,7 +11,15 @@ M, ALL, TOL = 6, np.ones(6, bool), 1e-3
 GROUPS = (0, 1, 0, 2, 1, 0)
 NORMS = [
     GroupedNorm(p, GROUPS, outer=outer)
-    for p, outer in ((2.0, 1.0), (1.2, 1.0), (3.0, 1.0), (np.inf, 1.0), (1.0, 1.5), (1.0, 3.0), (1.002, 1.003))
+    for p, outer in (
+        (2.0, 1.0),
+        (1.2, 1.0),
+        (3.0, 1.0),
+        (np.inf, 1.0),
+        (1.0, 1.5),
+        (1.0, 3.0),
+        (1.002, 1.003),
+    )
 ]
 every = pytest.mark.parametrize("norm", NORMS, ids=lambda norm: f"{norm.p:.4g}, {norm.outer:.4g}")
 S = np.random.default_rng(3).uniform(0.5, 2.0, M)
@@ -22,12 +30,17 @@ def made(norm, theta=None, used=ALL):
 
 
 def certificate(gap, svm_gap=0.0, weight_gap=0.0):
-    return Certificate(primal=1.0, dual=1.0 - gap, gap=gap, intercept=0.0, svm_gap=svm_gap, weight_gap=weight_gap)
+    return Certificate(
+        primal=1.0, dual=1.0 - gap, gap=gap, intercept=0.0, svm_gap=svm_gap, weight_gap=weight_gap
+    )
 
 
 def slow(norm, s):
     """T of S_g = (sum_m r_m s_m^h)^(1/h) over the groups."""
-    sizes = [np.sum(norm.reference[member] * s[member] ** norm.exponent) ** (1 / norm.exponent) for member in norm.members]
+    sizes = [
+        np.sum(norm.reference[member] * s[member] ** norm.exponent) ** (1 / norm.exponent)
+        for member in norm.members
+    ]
     if norm.outer_reference is None:
         return sum(sizes)
     return np.sum(norm.outer_reference * np.array(sizes) ** norm.outer_exponent) ** (1 / norm.outer_exponent)
@@ -45,7 +58,9 @@ def test_the_calmer_norm_and_its_derivatives(norm, exponent):
     np.testing.assert_allclose(followed.weights(S), gradient, rtol=1e-5, atol=1e-8)
     d, c, t = followed.curvature(S)
     hessian = np.array([(followed.weights(S + step) - followed.weights(S - step)) / 2e-6 for step in steps]).T
-    np.testing.assert_allclose(np.diag(d) - (t.T * c) @ t, hessian, rtol=1e-4, atol=1e-5 * np.abs(hessian).max() + 1e-7)
+    np.testing.assert_allclose(
+        np.diag(d) - (t.T * c) @ t, hessian, rtol=1e-4, atol=1e-5 * np.abs(hessian).max() + 1e-7
+    )
 
 
 @every
@@ -72,7 +87,9 @@ def test_equal_terms_leave_the_weights_alone():
     np.testing.assert_allclose(theta[[0, 2, 5]] / theta[[0, 2, 5]].sum(), [0.7, 0.1, 0.2], atol=1e-3)
     between = made(GroupedNorm(2.0, GROUPS, outer=1.0), np.array([0.6, 0.3, 0.6, 0.1, 0.3, 0.6]))
     np.testing.assert_allclose(
-        between.followed.weights(np.array([1.0, 1.5, 1.0, 3.0, 1.5, 1.0])), [0.6, 0.3, 0.6, 0.1, 0.3, 0.6], atol=1e-3
+        between.followed.weights(np.array([1.0, 1.5, 1.0, 3.0, 1.5, 1.0])),
+        [0.6, 0.3, 0.6, 0.1, 0.3, 0.6],
+        atol=1e-3,
     )
 
 
@@ -91,7 +108,9 @@ def test_a_group_that_has_gone_may_come_back():
 
 
 def test_whole_groups_leave_with_a_certificate():
-    """Two groups make the same function; one of them is dropped, and weights within the other stay in proportion."""
+    """Two groups make the same function; one of them is dropped, and weights within the other stay in
+    proportion.
+    """
     norm = GroupedNorm(1.2, (0, 0, 1, 1), outer=1.0)
     functions = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
     theta = norm.project(np.array([0.5, 0.25, 0.1, 0.05]))
@@ -108,7 +127,9 @@ def test_a_sparse_norm_within_groups_keeps_one_kernel_of_each():
     norm = GroupedNorm(1.0, (0, 0, 1, 1), outer=1.5)
     theta = norm.project(np.array([0.5, 0.5, 1e-4, 1e-4]))
     functions = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
-    few = Multipliers(norm, theta, np.ones(4, bool), TOL).after_round(certificate(0.5 * TOL), theta, lambda: functions @ functions.T)
+    few = Multipliers(norm, theta, np.ones(4, bool), TOL).after_round(
+        certificate(0.5 * TOL), theta, lambda: functions @ functions.T
+    )
     assert np.count_nonzero(few[:2]) == 1 and np.any(few[2:] > 0)
 
 

@@ -46,7 +46,8 @@ def by_osqp(Q, residual, x, lower, upper, tolerance):
         verbose=False,
     )
     solution = np.clip(x + problem.solve().x, lower, upper)
-    # An interior-point solution stops short of its bounds by its tolerance; those variables are meant to be there.
+    # An interior-point solution stops short of its bounds by its tolerance; those variables are meant to be
+    # there.
     near = 1e-9 * np.maximum(upper - lower, 1e-300)
     solution = np.where(solution - lower <= near, lower, np.where(upper - solution <= near, upper, solution))
     gradient = Q @ (solution - x) - residual
@@ -65,7 +66,9 @@ def by_cvxpy(Q, residual, x, lower, upper):
     root = (vectors * np.sqrt(np.maximum(values, 0))).T
     d = cp.Variable(len(x))
     constraints = [x + d >= lower, x + d <= upper, cp.sum(d) == 0]
-    return cp.Problem(cp.Maximize(residual @ d - 0.5 * cp.sum_squares(root @ d)), constraints).solve(solver=cp.CLARABEL)
+    return cp.Problem(cp.Maximize(residual @ d - 0.5 * cp.sum_squares(root @ d)), constraints).solve(
+        solver=cp.CLARABEL
+    )
 
 
 def violation_of(Q, residual, x, solution, lower, upper):
@@ -88,7 +91,9 @@ def test_smo_agrees_with_cvxpy(kind, size, fixed):
     solution, violation = solve(*problem, TOLERANCE)
     assert_feasible(solution, x, lower, upper)
     assert violation <= TOLERANCE
-    assert violation_of(*problem[:3], solution, lower, upper) <= 1e-7  # recomputed, so round-off has no place to hide
+    assert (
+        violation_of(*problem[:3], solution, lower, upper) <= 1e-7
+    )  # recomputed, so round-off has no place to hide
     assert objective(Q, residual, solution - x) == pytest.approx(by_cvxpy(*problem), rel=1e-6, abs=1e-7)
 
 
@@ -101,7 +106,9 @@ def test_smo_agrees_with_osqp(kind, size, fixed):
     solution, _ = solve(*problem, TOLERANCE)
     other, _ = by_osqp(*problem, TOLERANCE)
     assert_feasible(other, x, lower, upper, slack=1e-7)
-    assert objective(Q, residual, solution - x) == pytest.approx(objective(Q, residual, other - x), rel=1e-6, abs=1e-7)
+    assert objective(Q, residual, solution - x) == pytest.approx(
+        objective(Q, residual, other - x), rel=1e-6, abs=1e-7
+    )
 
 
 @pytest.mark.parametrize("size", [2, 20, 200])
@@ -120,7 +127,9 @@ def test_start_with_all_variables_at_bounds(kind, end):
     solution, violation = solve(Q, residual, x, lower, upper, TOLERANCE)
     assert_feasible(solution, x, lower, upper)
     assert violation <= TOLERANCE
-    assert objective(Q, residual, solution - x) == pytest.approx(by_cvxpy(Q, residual, x, lower, upper), rel=1e-6, abs=1e-7)
+    assert objective(Q, residual, solution - x) == pytest.approx(
+        by_cvxpy(Q, residual, x, lower, upper), rel=1e-6, abs=1e-7
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -157,7 +166,8 @@ def test_two_variables_need_one_exact_move():
 @pytest.mark.parametrize("bound", [1.0, 100.0])
 @pytest.mark.parametrize("spread", [1e4, 1e7])
 def test_badly_conditioned_problems(spread, bound):
-    # Moving pairs alone zigzags here; whatever helps it along must keep the constraints and end at the optimum.
+    # Moving pairs alone zigzags here; whatever helps it along must keep the constraints and end at the
+    # optimum.
     rng = np.random.default_rng(13)
     vectors = np.linalg.qr(rng.normal(size=(40, 40)))[0]
     Q = (vectors * np.geomspace(1e2 / spread, 1e2, 40)) @ vectors.T
@@ -190,7 +200,10 @@ def test_same_bits_twice_and_inputs_untouched(kind):
 
 def test_every_pair_improves_the_objective():
     Q, residual, x, lower, upper = random_problem("low", 50, seed=8)
-    values = [objective(Q, residual, solve(Q, residual, x, lower, upper, TOLERANCE, max_steps=n)[0] - x) for n in range(40)]
+    values = [
+        objective(Q, residual, solve(Q, residual, x, lower, upper, TOLERANCE, max_steps=n)[0] - x)
+        for n in range(40)
+    ]
     assert values[0] == 0.0 and np.all(np.diff(values) >= -1e-12) and values[-1] > 0
 
 

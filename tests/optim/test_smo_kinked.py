@@ -76,7 +76,9 @@ def test_violators_and_intercept_use_the_slope_of_their_side():
     assert intercept_from_residuals((up, down), a < bound, a > -bound, bound) == pytest.approx(-0.3)
     zero = np.zeros(2)
     pair = slopes(np.array([0.2, 0.4]), zero, 0.5)
-    assert intercept_from_residuals(pair, zero < 1, zero > -1, np.ones(2)) == pytest.approx(((-0.1) + 0.7) / 2)
+    assert intercept_from_residuals(pair, zero < 1, zero > -1, np.ones(2)) == pytest.approx(
+        ((-0.1) + 0.7) / 2
+    )
 
 
 @pytest.mark.slow
@@ -87,10 +89,10 @@ def test_line_search_over_kinks_finds_the_best_step(seed):
     x, delta, y, kink = rng.normal(size=8), rng.normal(size=8), rng.normal(size=8) * 3, 0.4
     roots = rng.normal(size=(3, 8, 8))
     norm = LpNorm(4 / 3)
-    s = lambda t: np.array([np.sum((root @ (x + t * delta)) ** 2) for root in roots])  # noqa: E731
+    s = lambda t: np.array([np.sum((root @ (x + t * delta)) ** 2) for root in roots])
     s0, s2 = s(0.0), np.array([np.sum((root @ delta) ** 2) for root in roots])
     s1 = s(1.0) - s0 - s2
-    value = lambda t: t * (y @ delta) - kink * np.abs(x + t * delta).sum() - 0.5 * norm.dual(s(t))  # noqa: E731
+    value = lambda t: t * (y @ delta) - kink * np.abs(x + t * delta).sum() - 0.5 * norm.dual(s(t))
     t = line_search(norm, lambda t: y @ delta - kink * np.sign(x + t * delta) @ delta, s0, s1, s2)
     best = max(value(u) for u in np.linspace(0, 1, 2001))
     assert value(t) >= best - 1e-3 * max(abs(best - value(0.0)), 1e-2)

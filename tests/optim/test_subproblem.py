@@ -27,13 +27,19 @@ def quadratic(kernels, a, b):
 def random_line(seed, n_kernels=4, n_rows=6, size=1.0):
     """gain, s0, s1, s2 of a direction d of ascent at a random dual point a."""
     rng = np.random.default_rng(seed)
-    kernels, a, d = random_kernels(rng, n_kernels, n_rows), rng.normal(size=n_rows), size * rng.normal(size=n_rows)
+    kernels, a, d = (
+        random_kernels(rng, n_kernels, n_rows),
+        rng.normal(size=n_rows),
+        size * rng.normal(size=n_rows),
+    )
     s0, s1, s2 = quadratic(kernels, a, a), 2 * quadratic(kernels, a, d), quadratic(kernels, d, d)
     return s0, s1, s2, rng
 
 
 def dual_along(norm, gain, s0, s1, s2, t, smoothing=0.0):
-    return np.array([ti * gain - 0.5 * norm.dual(s0 + ti * s1 + ti**2 * s2 + smoothing) for ti in np.atleast_1d(t)])
+    return np.array(
+        [ti * gain - 0.5 * norm.dual(s0 + ti * s1 + ti**2 * s2 + smoothing) for ti in np.atleast_1d(t)]
+    )
 
 
 def assert_as_good_as_the_grid(norm, gain, s0, s1, s2, smoothing=0.0, loss=1e-5):
@@ -48,7 +54,8 @@ def assert_as_good_as_the_grid(norm, gain, s0, s1, s2, smoothing=0.0, loss=1e-5)
 @pytest.mark.parametrize("p", ALL)
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 0.9, 1.0])
 def test_line_search_finds_the_best_step(p, share):
-    # The gain is set so that the maximum is at t = share; p = 1 has kinks, where a small error in t costs in first order.
+    # The gain is set so that the maximum is at t = share; p = 1 has kinks, where a small error in t costs in
+    # first order.
     for seed in range(6):
         s0, s1, s2, _ = random_line(seed)
         norm = LpNorm(p)
@@ -105,7 +112,9 @@ def numerical_hessian(function, a, step=1e-4):
     hessian, unit = np.empty((n, n)), step * np.eye(n)
     for i in range(n):
         for j in range(n):
-            corners = [function(a + si * unit[i] + sj * unit[j]) * si * sj for si in (1, -1) for sj in (1, -1)]
+            corners = [
+                function(a + si * unit[i] + sj * unit[j]) * si * sj for si in (1, -1) for sj in (1, -1)
+            ]
             hessian[i, j] = sum(corners) / (4 * step**2)
     return hessian
 
@@ -126,9 +135,15 @@ def test_weight_response_is_the_rest_of_the_hessian(p, n_kernels):
 
 @pytest.mark.parametrize("p", CURVED)
 def test_weight_response_of_kernels_that_share_basis_functions(p):
-    # Kernels are sums of basis functions: the answer must be that of the kernels themselves, on a part of the rows.
+    # Kernels are sums of basis functions: the answer must be that of the kernels themselves, on a part of the
+    # rows.
     rng = np.random.default_rng(7)
-    basis, coefficients, a, rows = random_kernels(rng, 3, 6), rng.uniform(0, 1, (4, 3)), rng.normal(size=6), np.array([0, 2, 5])
+    basis, coefficients, a, rows = (
+        random_kernels(rng, 3, 6),
+        rng.uniform(0, 1, (4, 3)),
+        rng.normal(size=6),
+        np.array([0, 2, 5]),
+    )
     kernels = np.einsum("mr,rij->mij", coefficients, basis)
     s = quadratic(kernels, a, a)
     plain = response_matrix(LpNorm(p), s, np.stack([K @ a for K in kernels], axis=1)[rows], np.eye(4))
@@ -143,7 +158,8 @@ def test_weights_that_do_not_follow_have_no_response(p):
 
 @pytest.mark.parametrize("p", [1.05, 4 / 3, 1.8])
 def test_weight_response_of_a_kernel_that_is_not_used_yet(p):
-    # s_m = 0 means K_m a = 0; it must not disturb the others. (p > 2 asks for an infinite weight; the engine smooths s.)
+    # s_m = 0 means K_m a = 0; it must not disturb the others. (p > 2 asks for an infinite weight; the engine
+    # smooths s.)
     g = np.array([[1.0, 0.0, 0.5], [-2.0, 0.0, 1.0]])
     s = np.array([1.5, 0.0, 0.7])
     with_zero = response_matrix(LpNorm(p), s, g, np.eye(3))

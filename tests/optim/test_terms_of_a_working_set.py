@@ -1,4 +1,6 @@
-"""The sub-problem of a working set with the terms of every loss: optimality conditions, a conic solver, badly conditioned matrices."""
+"""The sub-problem of a working set with the terms of every loss: optimality conditions, a conic solver, badly
+conditioned matrices.
+"""
 
 import cvxpy as cp
 import numpy as np
@@ -8,8 +10,14 @@ from raymkl.optim.losses import CLASSIFICATION, REGRESSION, OneClass, Terms, fea
 from raymkl.optim.subproblem import solve_terms
 
 Q_ROWS = 60
-LOSSES = [*((kind(), True) for kind in CLASSIFICATION.values()), *((kind(), False) for kind in REGRESSION.values()), (OneClass(), False)]
-every_loss = pytest.mark.parametrize(("loss", "signs"), LOSSES, ids=lambda value: getattr(value, "name", str(value)))
+LOSSES = [
+    *((kind(), True) for kind in CLASSIFICATION.values()),
+    *((kind(), False) for kind in REGRESSION.values()),
+    (OneClass(), False),
+]
+every_loss = pytest.mark.parametrize(
+    ("loss", "signs"), LOSSES, ids=lambda value: getattr(value, "name", str(value))
+)
 
 
 def problem(loss, signs, seed=0, q=Q_ROWS, scale=5.0):
@@ -35,7 +43,11 @@ def test_optimality(loss, signs, seed):
     before = Q.copy()
     solution = solve_terms(Q, terms, terms.slope(x) - Q @ x, x, 1e-9)
     np.testing.assert_array_equal(Q, before)
-    assert np.all(solution >= terms.lower) and np.all(solution <= terms.upper) and solution.sum() == pytest.approx(total, abs=1e-9)
+    assert (
+        np.all(solution >= terms.lower)
+        and np.all(solution <= terms.upper)
+        and solution.sum() == pytest.approx(total, abs=1e-9)
+    )
     assert violation(Q, terms, solution) <= 1e-8
     assert terms.value(solution) - 0.5 * solution @ Q @ solution >= terms.value(x) - 0.5 * x @ Q @ x
 
@@ -58,7 +70,9 @@ def test_against_a_conic_solver(loss, signs):
         "quantile": lambda: (y @ a, [a >= (options["quantile"] - 1) * c, a <= options["quantile"] * c]),
         "one_class": lambda: (cp.Constant(0.0), [a >= 0, a <= c]),
     }[loss.name]()
-    best = cp.Problem(cp.Maximize(term - cp.quad_form(a, cp.psd_wrap(Q)) / 2), [*box, cp.sum(a) == total]).solve(solver=cp.CLARABEL)
+    best = cp.Problem(
+        cp.Maximize(term - cp.quad_form(a, cp.psd_wrap(Q)) / 2), [*box, cp.sum(a) == total]
+    ).solve(solver=cp.CLARABEL)
     solution = solve_terms(Q, terms, terms.slope(x) - Q @ x, x, 1e-9)
     assert terms.value(solution) - 0.5 * solution @ Q @ solution == pytest.approx(best, rel=1e-6)
 
@@ -66,9 +80,13 @@ def test_against_a_conic_solver(loss, signs):
 @every_loss
 @pytest.mark.parametrize("scale", [1e-6, 1e5])
 def test_matrices_of_any_size(loss, signs, scale):
-    """Kernels that hardly matter, and those that dominate: then pairs zigzag, and boxes without ends need some."""
+    """Kernels that hardly matter, and those that dominate: then pairs zigzag, and boxes without ends need
+    some.
+    """
     Q, terms, x, _ = problem(loss, signs, scale=scale)
-    tolerance = 1e-12 if loss.is_smooth else 1e-7 * max(scale, 1.0)  # of smooth terms that is in units of dual variables
+    tolerance = (
+        1e-12 if loss.is_smooth else 1e-7 * max(scale, 1.0)
+    )  # of smooth terms that is in units of dual variables
     solution = solve_terms(Q, terms, terms.slope(x) - Q @ x, x, tolerance)
     assert violation(Q, terms, solution) <= 1e-6 * max(scale, 1.0)
 

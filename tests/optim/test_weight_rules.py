@@ -45,7 +45,7 @@ def seen(theta, svm_gap=0.0, weight_gap=1.0, still=False, s=S, dual_value=3.0, n
     return CertifiedPoint(theta, s, noise, certificate_of(svm_gap, weight_gap, gap=gap), dual_value, still)
 
 
-# -- who gets which rule -------------------------------------------------------------------------------------------------
+# -- who gets which rule ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,10 @@ def test_who_gets_which_rule(p, solver, theta_step, kind):
     assert type(made(p, solver, theta_step)) is kind
 
 
-@pytest.mark.parametrize("p, theta_step, kind", [(1.5, "auto", HoldAnalytic), (1.0, "auto", HoldCuts), (1.0, "analytic", HoldAnalytic)])
+@pytest.mark.parametrize(
+    "p, theta_step, kind",
+    [(1.5, "auto", HoldAnalytic), (1.0, "auto", HoldCuts), (1.0, "analytic", HoldAnalytic)],
+)
 def test_heads_that_share_weights_hold_them(p, theta_step, kind):
     assert type(made(p, theta_step=theta_step, shared=True)) is kind
 
@@ -87,7 +90,9 @@ def test_who_may_be_held(p, more, expected):
     assert made(p, **more).may_be_held is expected
 
 
-@pytest.mark.parametrize("p, used, expected", [(1.5, M, True), (2.0, M, False), (1.5, 1, False), (5.0, 2, True)])
+@pytest.mark.parametrize(
+    "p, used, expected", [(1.5, M, True), (2.0, M, False), (1.5, 1, False), (5.0, 2, True)]
+)
 def test_whose_answer_is_worth_repeating(p, used, expected):
     assert bool(made(p, used=np.arange(M) < used).repeats) is expected
 
@@ -124,10 +129,12 @@ def test_led_weights_stay():
     assert rule.before_step(theta, S, NOISE) is theta and rule.after_step(theta, S, 1.0, 0.1) is theta
     assert rule.after_round(seen(theta)) is theta and rule.new_stage(theta, S) is theta
     assert rule.to_certify(seen(theta)) is None
-    assert rule.response(S, np.ones((3, 2)), np.ones((M, 2))) is None and rule.step_length(1.0, S, S, S) == 1.0
+    assert (
+        rule.response(S, np.ones((3, 2)), np.ones((M, 2))) is None and rule.step_length(1.0, S, S, S) == 1.0
+    )
 
 
-# -- follow --------------------------------------------------------------------------------------------------------------
+# -- follow ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("p", [1.1, 4 / 3, 1.8, 3.0, 10.0])
@@ -191,13 +198,15 @@ def test_sub_problem_and_line_search_are_those_of_the_followed_norm(p):
 def test_held_weights_catch_up_half_way_in_logarithms(norm):
     rule, theta = Follow(norm, ALL, TOL), norm.project(RNG.uniform(0.1, 1.0, M))
     found, goal = rule.caught_up(theta, S, np.zeros(M)), norm.weights(S)
-    ratios = np.log(found) - 0.5 * (np.log(theta) + np.log(goal))  # equal within a ball, whose boundary it is on
+    ratios = np.log(found) - 0.5 * (
+        np.log(theta) + np.log(goal)
+    )  # equal within a ball, whose boundary it is on
     for member in norm.members:
         np.testing.assert_allclose(ratios[member], ratios[member][0], atol=1e-12)
         assert np.sum(found[member] ** weight_norm(1.5)) == pytest.approx(1.0)
 
 
-# -- multipliers ---------------------------------------------------------------------------------------------------------
+# -- multipliers -----------------------------------------------------------------------------------
 
 
 def test_multipliers_follow_a_calmer_norm():
@@ -236,11 +245,13 @@ def test_a_new_stage_gives_every_kernel_a_chance_again():
     assert np.all(theta > 0) and np.all(rule.multipliers.last > 0)
 
 
-# -- fixed point ---------------------------------------------------------------------------------------------------------
+# -- fixed point -----------------------------------------------------------------------------------
 
 
 def slow_fixed_point(p, theta, s, stride):
-    """theta_m^(1 - stride) * target_m^stride on the boundary; target_m = l_m^(2-p) / (sum l^p)^((2-p)/p), l_m = theta_m sqrt(s_m)."""
+    """theta_m^(1 - stride) * target_m^stride on the boundary; target_m = l_m^(2-p) / (sum l^p)^((2-p)/p), l_m
+    = theta_m sqrt(s_m).
+    """
     lengths = theta * np.sqrt(s)
     target = lengths ** (2 - p) / np.sum(lengths**p) ** ((2 - p) / p)
     mixed = theta ** (1 - stride) * target**stride
@@ -252,7 +263,9 @@ def slow_fixed_point(p, theta, s, stride):
 @pytest.mark.parametrize("stride", [1.0, 2.5])
 def test_a_step_of_the_fixed_point(p, stride):
     theta = LpNorm(p).project(RNG.uniform(0.1, 1.0, M))
-    np.testing.assert_allclose(fixed_point(LpNorm(p), theta, S, ALL, stride), slow_fixed_point(p, theta, S, stride), rtol=1e-10)
+    np.testing.assert_allclose(
+        fixed_point(LpNorm(p), theta, S, ALL, stride), slow_fixed_point(p, theta, S, stride), rtol=1e-10
+    )
 
 
 def test_no_weight_of_the_fixed_point_vanishes_for_good():
@@ -270,7 +283,9 @@ def test_the_fixed_point_stays_where_it_is_optimal():
 
 def test_strides_grow_while_the_gap_shrinks():
     stride = Stride()
-    assert [stride.after(gap) for gap in (1.0, 0.5, 0.6, 0.7, 0.1)] == pytest.approx([1.3, 1.69, 1.0, 1.0, 1.3])
+    assert [stride.after(gap) for gap in (1.0, 0.5, 0.6, 0.7, 0.1)] == pytest.approx(
+        [1.3, 1.69, 1.0, 1.0, 1.3]
+    )
     for _ in range(40):
         longest = stride.after(0.0)
     assert longest == 32.0
@@ -279,9 +294,13 @@ def test_strides_grow_while_the_gap_shrinks():
 def test_the_rule_of_the_fixed_point_keeps_its_stride_for_a_stage():
     rule, theta = made(1.0, theta_step="analytic"), np.array([0.5, 0.2, 0.2, 0.1, 1e-9])
     for stride in (1.3, 1.69):
-        np.testing.assert_array_equal(rule.after_step(theta, S, 1.0, 0.1), fixed_point(LpNorm(1.0), theta, S, ALL, stride))
+        np.testing.assert_array_equal(
+            rule.after_step(theta, S, 1.0, 0.1), fixed_point(LpNorm(1.0), theta, S, ALL, stride)
+        )
     np.testing.assert_array_equal(rule.new_stage(theta, S), lifted(LpNorm(1.0), theta, ALL))
-    np.testing.assert_array_equal(rule.after_step(theta, S, 1.0, 0.1), fixed_point(LpNorm(1.0), theta, S, ALL, 1.3))
+    np.testing.assert_array_equal(
+        rule.after_step(theta, S, 1.0, 0.1), fixed_point(LpNorm(1.0), theta, S, ALL, 1.3)
+    )
 
 
 def test_weights_are_lifted_for_a_new_stage():
@@ -289,11 +308,16 @@ def test_weights_are_lifted_for_a_new_stage():
     np.testing.assert_allclose(found, np.array([0.8, 0.2, 0.008, 0.008, 0.0]) / (1.0 + 3 * 0.008), rtol=1e-12)
 
 
-# -- hold ----------------------------------------------------------------------------------------------------------------
+# -- hold ------------------------------------------------------------------------------------------
 
 # |primal| = 10: full precision is a part of the gap of 0.1 * TOL * 10 = 1e-3.
 WAITS = [("wrapper", 2e-3, 1.0, False), ("chunking", 0.6, 1.0, False)]
-MOVES = [("wrapper", 0.9e-3, 1.0, False), ("wrapper", 2e-3, 1.0, True), ("chunking", 0.4, 1.0, False), ("chunking", 0.9e-3, 0.0, False)]
+MOVES = [
+    ("wrapper", 0.9e-3, 1.0, False),
+    ("wrapper", 2e-3, 1.0, True),
+    ("chunking", 0.4, 1.0, False),
+    ("chunking", 0.9e-3, 0.0, False),
+]
 
 
 @pytest.mark.parametrize("theta_step", ["analytic", "cutting_plane"])
@@ -319,7 +343,9 @@ def test_at_p_2_there_is_nothing_to_move(theta_step):
 
 def test_analytic_steps():
     theta = start(1.5)
-    np.testing.assert_array_equal(made(1.5, "wrapper").after_round(seen(theta)), fixed_point(LpNorm(1.5), theta, S, ALL, 1.3))
+    np.testing.assert_array_equal(
+        made(1.5, "wrapper").after_round(seen(theta)), fixed_point(LpNorm(1.5), theta, S, ALL, 1.3)
+    )
     found = made(4.0, "wrapper").after_round(seen(start(4.0), noise=np.zeros(M)))
     k = 4.0 / 6.0
     np.testing.assert_allclose(found, (S / np.sum(S**k) ** (1 / k)) ** (k - 1), rtol=2e-3)
@@ -361,7 +387,7 @@ def test_a_new_stage_of_held_weights(p):
     np.testing.assert_array_equal(found, lifted(LpNorm(p), theta, ALL) if p < 2 else theta)
 
 
-# -- other norms ---------------------------------------------------------------------------------------------------------
+# -- other norms -----------------------------------------------------------------------------------
 
 CHAIN = 2.5 * np.eye(M) - np.eye(M, k=1) - np.eye(M, k=-1)
 SIGNS = np.random.default_rng(0).normal(size=(M, M + 1))
@@ -381,7 +407,11 @@ LABELS = (0, 0, 1, 1, 2)
     ],
 )
 def test_who_gets_which_rule_with_other_norms(norm, chunking, analytic, wrapper):
-    for kind, solver, step in ((chunking, "chunking", "auto"), (analytic, "chunking", "analytic"), (wrapper, "wrapper", "auto")):
+    for kind, solver, step in (
+        (chunking, "chunking", "auto"),
+        (analytic, "chunking", "analytic"),
+        (wrapper, "wrapper", "auto"),
+    ):
         assert type(rule_of(norm, ALL, TOL, norm.start(M), solver, step)) is kind
 
 
@@ -415,8 +445,8 @@ FEW_STEPS = {
 
 @pytest.mark.parametrize("norm", FEW_STEPS.values(), ids=FEW_STEPS)
 def test_held_weights_arrive_where_dual_variables_answer(norm):
-    """A dual point a >= 0 with a value of sum(a) and s = a^2 answers to weights by a_m = 1 / theta_m: the optimum is that of
-    max_a sum(a) - N*(a^2) / 2, where N*(a^2) = sum(a).
+    """A dual point a >= 0 with a value of sum(a) and s = a^2 answers to weights by a_m = 1 / theta_m: the
+    optimum is that of max_a sum(a) - N*(a^2) / 2, where N*(a^2) = sum(a).
     """
     rule, theta = HoldAnalytic(norm, ALL, 1e-6, full=True), norm.start(M) + 0.1
     for _ in range(600):

@@ -76,15 +76,36 @@ def test_merging_shards_is_choosing_from_all_rows(seed, n, count, shards):
 
 
 def naive_choice(grow, grow_residual, shrink, shrink_residual, kept, size, new):
-    """Rows in turn, each only if a partner on the other side makes a pair that improves; then the kept ones."""
-    pairs = [(g, s) for g, rg in zip(grow, grow_residual, strict=True) for s, rs in zip(shrink, shrink_residual, strict=True) if rg > rs]
-    good_grow, good_shrink = [g for g in grow if g in {p[0] for p in pairs}], [s for s in shrink if s in {p[1] for p in pairs}]
-    turns = [side[i] for i in range(max(len(good_grow), len(good_shrink))) for side in (good_grow, good_shrink) if i < len(side)]
+    """Rows in turn, each only if a partner on the other side makes a pair that improves; then the kept
+    ones.
+    """
+    pairs = [
+        (g, s)
+        for g, rg in zip(grow, grow_residual, strict=True)
+        for s, rs in zip(shrink, shrink_residual, strict=True)
+        if rg > rs
+    ]
+    good_grow, good_shrink = (
+        [g for g in grow if g in {p[0] for p in pairs}],
+        [s for s in shrink if s in {p[1] for p in pairs}],
+    )
+    turns = [
+        side[i]
+        for i in range(max(len(good_grow), len(good_shrink)))
+        for side in (good_grow, good_shrink)
+        if i < len(side)
+    ]
     entering = list(dict.fromkeys(turns))[:new]
     return sorted(list(dict.fromkeys([*entering, *kept]))[:size])
 
 
-@given(seed=st.integers(0, 10**6), n=st.integers(1, 40), size=st.integers(2, 30), new=st.integers(2, 30), count=st.integers(1, 20))
+@given(
+    seed=st.integers(0, 10**6),
+    n=st.integers(1, 40),
+    size=st.integers(2, 30),
+    new=st.integers(2, 30),
+    count=st.integers(1, 20),
+)
 @settings(max_examples=300, deadline=None)
 def test_choose_is_the_naive_choice(seed, n, size, new, count):
     residual, a, lower, upper = random_rows(seed, n)
@@ -104,7 +125,8 @@ def test_choose_is_the_naive_choice(seed, n, size, new, count):
 
 
 @pytest.mark.parametrize(
-    ("size", "new", "expected"), [(4, 2, [1, 2, 8, 9]), (4, 4, [1, 2, 3, 4]), (3, 2, [1, 2, 9]), (8, 2, [1, 2, 7, 8, 9])]
+    ("size", "new", "expected"),
+    [(4, 2, [1, 2, 8, 9]), (4, 4, [1, 2, 3, 4]), (3, 2, [1, 2, 9]), (8, 2, [1, 2, 7, 8, 9])],
 )
 def test_kept_rows_fill_up_in_their_order(size, new, expected):
     grow, shrink, kept = np.array([1, 3]), np.array([2, 4]), np.array([9, 8, 7])
@@ -127,5 +149,7 @@ def test_rows_without_a_partner_do_not_enter(empty):
 
 
 def test_a_row_on_both_sides_enters_once():
-    got = choose(np.array([5, 6]), np.array([2.0, 1.0]), np.array([6, 5]), np.array([1.0, 2.0]), np.array([5]), 4, 4)
+    got = choose(
+        np.array([5, 6]), np.array([2.0, 1.0]), np.array([6, 5]), np.array([1.0, 2.0]), np.array([5]), 4, 4
+    )
     assert got.tolist() == [5, 6]

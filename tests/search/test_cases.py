@@ -56,7 +56,9 @@ def test_a_head_that_leaves_kernels_out_is_that_of_a_smaller_bank(setting, keep)
     np.testing.assert_allclose(found.theta[keep], wanted.kernel_weights_, atol=loose)
     assert not found.theta[~entries].any()
     assert found.certificate.gap <= setting.get("tol", 1e-7)
-    assert found.certificate.primal == pytest.approx(wanted.primal_objective_, rel=10 * setting.get("tol", 1e-7))
+    assert found.certificate.primal == pytest.approx(
+        wanted.primal_objective_, rel=10 * setting.get("tol", 1e-7)
+    )
     np.testing.assert_allclose(found.f, wanted.decision_function(X[TEST]), atol=loose)
 
 
@@ -76,10 +78,18 @@ def test_masks_targets_settings_and_paths_at_once():
     ]
     for one in results(model(normalize="multiplicative"), some):
         case = one.case
-        bank = BANK if case.entries is None else [kernel for kernel, keep in zip(BANK, case.entries, strict=True) if keep]
+        bank = (
+            BANK
+            if case.entries is None
+            else [kernel for kernel, keep in zip(BANK, case.entries, strict=True) if keep]
+        )
         for stage, C in enumerate(case.path):
-            own = model(normalize="multiplicative", C=C, kernels=bank, **case.setting).fit(X[case.train], case.y[case.train])
-            np.testing.assert_allclose(one.stages[stage][0].f, own.decision_function(X[case.watch]), atol=1e-4)
+            own = model(normalize="multiplicative", C=C, kernels=bank, **case.setting).fit(
+                X[case.train], case.y[case.train]
+            )
+            np.testing.assert_allclose(
+                one.stages[stage][0].f, own.decision_function(X[case.watch]), atol=1e-4
+            )
             predicted = one.scored_as(stage).predict(None)
             assert np.mean(predicted == own.predict(X[case.watch])) == 1.0
 
@@ -90,21 +100,34 @@ def test_several_classes_and_regression():
     np.testing.assert_allclose(np.stack([head.f for head in one.stages[0]], axis=1), wanted, atol=1e-4)
     values = X[:, 0] + 3.0
     (one,) = results(model(MKLRegressor), [Case(values, TRAIN, TEST, (1.0,))])
-    np.testing.assert_allclose(one.scored_as().predict(None), model(MKLRegressor).fit(X[TRAIN], values[TRAIN]).predict(X[TEST]), atol=1e-4)
+    np.testing.assert_allclose(
+        one.scored_as().predict(None),
+        model(MKLRegressor).fit(X[TRAIN], values[TRAIN]).predict(X[TEST]),
+        atol=1e-4,
+    )
 
 
 def many(count, seed=1):
     random = np.random.default_rng(seed)
-    return [Case(random.permutation(Y), np.sort(random.permutation(90)[:60]), TEST, (1.0,), mark=k) for k in range(count)]
+    return [
+        Case(random.permutation(Y), np.sort(random.permutation(90)[:60]), TEST, (1.0,), mark=k)
+        for k in range(count)
+    ]
 
 
-@pytest.mark.parametrize("more", [{}, {"dtype": "float32"}, {"normalize": "multiplicative", "dtype": "float32"}], ids=str)
+@pytest.mark.parametrize(
+    "more", [{}, {"dtype": "float32"}, {"normalize": "multiplicative", "dtype": "float32"}], ids=str
+)
 def test_no_result_depends_on_the_batches(monkeypatch, more):
     """To the last bit, where a working set holds all rows."""
     together = results(model(tol=1e-3, **more), many(11))
     monkeypatch.setattr(cases_module, "MOST_IN_BATCH", 4)
     shared = SharedRows(model(tol=1e-3, **more), X)
-    assert batch_sizes(shared, 11, 1) == [4, 4, 3] and batch_sizes(shared, 0, 1) == [] and batch_sizes(shared, 3, 8) == [1, 1, 1]
+    assert (
+        batch_sizes(shared, 11, 1) == [4, 4, 3]
+        and batch_sizes(shared, 0, 1) == []
+        and batch_sizes(shared, 3, 8) == [1, 1, 1]
+    )
     apart = results(model(tol=1e-3, **more), many(11))
     for one, other in zip(together, apart, strict=True):
         assert one.case.mark == other.case.mark
@@ -135,7 +158,10 @@ def test_rows_stand_while_several_runs_use_them():
         np.testing.assert_allclose(one.stages[0][0].f, other.stages[0][0].f, atol=1e-9)
 
 
-@pytest.mark.parametrize("faults", [[Fault("advance", 1, (1,))], [Fault("advance", 2, (0, 2), worked=True), Fault("apply", 1, (1,))]])
+@pytest.mark.parametrize(
+    "faults",
+    [[Fault("advance", 1, (1,))], [Fault("advance", 2, (0, 2), worked=True), Fault("apply", 1, (1,))]],
+)
 def test_shards_that_are_lost_by_schedule_change_no_study(faults):
     """Permuted targets, halves and smaller banks at once; the answers are those of the undisturbed run."""
     random = np.random.default_rng(4)
@@ -147,7 +173,9 @@ def test_shards_that_are_lost_by_schedule_change_no_study(faults):
 
     def outcome(faults):
         pool = LossyPool(rows, deepcopy(problem), 3, faults)
-        pool.coordinator = coordinator = Coordinator(pool, deepcopy(problem), None, policy=FailurePolicy(100), threads=2)
+        pool.coordinator = coordinator = Coordinator(
+            pool, deepcopy(problem), None, policy=FailurePolicy(100), threads=2
+        )
         own = deepcopy(heads)
         coordinator.crew.load()
         for _ in coordinator.rounds(own):

@@ -52,7 +52,9 @@ def test_a_killed_search_does_not_do_again_what_was_done(tmp_path, monkeypatch):
     monkeypatch.setattr(grid_module, "train", count)
     local_runs = []
     here = train_module._train_here
-    monkeypatch.setattr(train_module, "_train_here", lambda *arguments: local_runs.append(1) or here(*arguments))
+    monkeypatch.setattr(
+        train_module, "_train_here", lambda *arguments: local_runs.append(1) or here(*arguments)
+    )
     found = search(tmp_path).fit(X, Y)
     assert [at for at, _ in resumed] == [resumed[0][0], 3] and resumed[0][0] > 3
     assert len(local_runs) == 2  # the second run and the refit; the first one was over
@@ -84,7 +86,9 @@ def test_another_search_is_refused(tmp_path, monkeypatch):
 
 
 def test_fold_by_fold(tmp_path):
-    """Estimators whose folds are no heads, here inside a pipeline: their short runs write nothing, the refit does."""
+    """Estimators whose folds are no heads, here inside a pipeline: their short runs write nothing, the refit
+    does.
+    """
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 

@@ -9,7 +9,14 @@ import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import make_scorer, precision_score
-from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, PredefinedSplit, ShuffleSplit, StratifiedKFold
+from sklearn.model_selection import (
+    GridSearchCV,
+    GroupKFold,
+    KFold,
+    PredefinedSplit,
+    ShuffleSplit,
+    StratifiedKFold,
+)
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -67,7 +74,7 @@ def assert_equal(ours, theirs, atol=1e-9):
         assert ours.best_params_ == theirs.best_params_
 
 
-# -- scores, splitters, scorers ---------------------------------------------------------------------------------------------------
+# -- scores, splitters, scorers --------------------------------------------------------------------
 
 
 def test_a_grid_of_C_and_p():
@@ -92,7 +99,16 @@ def test_a_grid_of_C_and_p():
         [(np.arange(72) < 50, np.arange(72) >= 50)],
         [(np.arange(72) % 36, np.arange(36, 72))],
     ],
-    ids=["KFold", "StratifiedKFold", "GroupKFold", "PredefinedSplit", "ShuffleSplit", "iterable", "masks", "rows drawn twice"],
+    ids=[
+        "KFold",
+        "StratifiedKFold",
+        "GroupKFold",
+        "PredefinedSplit",
+        "ShuffleSplit",
+        "iterable",
+        "masks",
+        "rows drawn twice",
+    ],
 )
 def test_splitters(cv):
     groups = np.arange(72) // 5 if isinstance(cv, GroupKFold) else None
@@ -118,11 +134,18 @@ def within(estimator, X, y):
     ids=str,
 )
 def test_scorers(scoring):
-    assert_equal(*both(model(), C_ALONE, X, Y, cv=3, scoring=scoring, refit=False), atol=1e-5 if scoring is within else 1e-9)
+    assert_equal(
+        *both(model(), C_ALONE, X, Y, cv=3, scoring=scoring, refit=False),
+        atol=1e-5 if scoring is within else 1e-9,
+    )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("refit", ["auc", False, lambda results: int(np.argmin(results["mean_test_auc"]))], ids=["name", "no", "callable"])
+@pytest.mark.parametrize(
+    "refit",
+    ["auc", False, lambda results: int(np.argmin(results["mean_test_auc"]))],
+    ids=["name", "no", "callable"],
+)
 @pytest.mark.parametrize("scoring", [{"auc": "roc_auc", "hit": "accuracy"}], ids=["dict"])
 def test_several_scores(scoring, refit):
     ours, theirs = both(model(), C_AND_P, X, Y, cv=3, scoring=scoring, refit=refit, return_train_score=True)
@@ -143,7 +166,10 @@ def test_a_list_of_scores_and_our_own_names():
 
 
 def test_a_list_of_grids():
-    grids = [{"C": [0.1, 1.0], "p": [1.0]}, {"C": [2.0], "class_weight": [None, {1: 3.0}], "solver": ["wrapper"]}]
+    grids = [
+        {"C": [0.1, 1.0], "p": [1.0]},
+        {"C": [2.0], "class_weight": [None, {1: 3.0}], "solver": ["wrapper"]},
+    ]
     ours, theirs = both(model(), grids, X, Y, cv=3, scoring="roc_auc")
     assert_equal(ours, theirs)
     assert ours.cv_results_["param_p"].mask.tolist() == theirs.cv_results_["param_p"].mask.tolist()
@@ -160,7 +186,7 @@ def test_sample_weights(class_weight):
     assert not np.allclose(plain.cv_results_["mean_test_score"], ours.cv_results_["mean_test_score"])
 
 
-# -- what is learned from the training rows only ----------------------------------------------------------------------------------
+# -- what is learned from the training rows only ---------------------------------------------------
 
 
 @pytest.mark.parametrize("normalize", ["multiplicative", "trace", "spherical"])
@@ -170,12 +196,23 @@ def test_normalisation(normalize):
     A[36:] *= 6.0
     splits = [(np.arange(36), np.arange(36, 72)), (np.arange(36, 72), np.arange(36))]
     bank = [kernels.Linear(), kernels.Polynomial(degree=2, coef0=1.0), kernels.RBF(gamma=0.1)]
-    ours, theirs = both(model(kernels=bank, normalize=normalize), {"C": [0.01, 1.0]}, A, Y, cv=splits, scoring=within)
+    ours, theirs = both(
+        model(kernels=bank, normalize=normalize), {"C": [0.01, 1.0]}, A, Y, cv=splits, scoring=within
+    )
     assert_equal(ours, theirs, atol=1e-5)
 
 
 def test_normalize_as_a_searched_parameter():
-    assert_equal(*both(model(), {"normalize": [None, "trace", "spherical"], "C": [0.1, 1.0]}, X, Y, cv=3, scoring="roc_auc"))
+    assert_equal(
+        *both(
+            model(),
+            {"normalize": [None, "trace", "spherical"], "C": [0.1, 1.0]},
+            X,
+            Y,
+            cv=3,
+            scoring="roc_auc",
+        )
+    )
 
 
 def test_no_kernels_are_chosen_fold_by_fold():
@@ -194,14 +231,17 @@ def test_a_pipeline_is_fitted_fold_by_fold():
     assert ours.best_estimator_.named_steps["mklclassifier"].duality_gap_ <= 1e-6
 
 
-# -- containers -------------------------------------------------------------------------------------------------------------------
+# -- containers ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["sparse", "DataFrame", "float32", "list"])
 def test_containers(kind):
-    A = {"sparse": sp.csr_matrix, "DataFrame": lambda A: pd.DataFrame(A, columns=list("abcdef")), "float32": np.float32, "list": list}[
-        kind
-    ](X)
+    A = {
+        "sparse": sp.csr_matrix,
+        "DataFrame": lambda A: pd.DataFrame(A, columns=list("abcdef")),
+        "float32": np.float32,
+        "list": list,
+    }[kind](X)
     bank = [kernels.RBF(gamma=0.2), kernels.Linear(view=["a", "c"] if kind == "DataFrame" else [0, 2])]
     ours, theirs = both(model(kernels=bank), C_ALONE, A, Y, cv=3, scoring="roc_auc")
     assert_equal(ours, theirs)
@@ -211,8 +251,12 @@ def test_containers(kind):
 
 def test_a_dict_of_views():
     """scikit-learn cannot split a dict: compared with the same columns of one array."""
-    apart = MKLSearchCV(model(kernels=[kernels.RBF(gamma=0.2, view="l"), kernels.Linear(view="r")]), C_AND_P, cv=3)
-    joined = GridSearchCV(model(kernels=[kernels.RBF(gamma=0.2, view=[0, 1]), kernels.Linear(view=[2, 3, 4, 5])]), C_AND_P, cv=3)
+    apart = MKLSearchCV(
+        model(kernels=[kernels.RBF(gamma=0.2, view="l"), kernels.Linear(view="r")]), C_AND_P, cv=3
+    )
+    joined = GridSearchCV(
+        model(kernels=[kernels.RBF(gamma=0.2, view=[0, 1]), kernels.Linear(view=[2, 3, 4, 5])]), C_AND_P, cv=3
+    )
     apart.fit({"l": X[:, :2], "r": X[:, 2:]}, Y)
     joined.fit(X, Y)
     np.testing.assert_allclose(apart.cv_results_["mean_test_score"], joined.cv_results_["mean_test_score"])
@@ -221,27 +265,47 @@ def test_a_dict_of_views():
 
 def test_precomputed_kernels():
     K = gram(BANK, X)
-    ours, theirs = both(model(kernels="precomputed", normalize="multiplicative"), C_AND_P, K, Y, cv=3, scoring="roc_auc")
+    ours, theirs = both(
+        model(kernels="precomputed", normalize="multiplicative"), C_AND_P, K, Y, cv=3, scoring="roc_auc"
+    )
     assert_equal(ours, theirs)
     plain = MKLSearchCV(model(normalize="multiplicative"), C_AND_P, cv=3, scoring="roc_auc").fit(X, Y)
     np.testing.assert_allclose(ours.cv_results_["mean_test_score"], plain.cv_results_["mean_test_score"])
 
 
-# -- several classes --------------------------------------------------------------------------------------------------------------
+# -- several classes -------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shared", [False, True])
 def test_several_classes(shared):
     A, y = three_classes()
-    ours, theirs = both(model(shared_weights=shared), C_AND_P, A, y, cv=3, scoring="balanced_accuracy", return_train_score=True)
+    ours, theirs = both(
+        model(shared_weights=shared),
+        C_AND_P,
+        A,
+        y,
+        cv=3,
+        scoring="balanced_accuracy",
+        return_train_score=True,
+    )
     assert_equal(ours, theirs)
     assert ours.predict(A[:5]).dtype.kind == "U"
 
 
 def test_shared_weights_as_a_searched_parameter():
     A, y = three_classes()
-    assert_equal(*both(model(), {"shared_weights": [True, False], "C": [0.1, 1.0]}, A, y, cv=3, scoring=mean_of_first_class), atol=3e-3)
+    assert_equal(
+        *both(
+            model(),
+            {"shared_weights": [True, False], "C": [0.1, 1.0]},
+            A,
+            y,
+            cv=3,
+            scoring=mean_of_first_class,
+        ),
+        atol=3e-3,
+    )
 
 
 def mean_of_first_class(estimator, X, y):
@@ -255,7 +319,7 @@ def test_a_fold_without_one_of_the_classes():
     assert_equal(*both(model(), C_ALONE, A[order], y[order], cv=KFold(3)))
 
 
-# -- which blocks, which paths ----------------------------------------------------------------------------------------------------
+# -- which blocks, which paths ---------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -275,9 +339,19 @@ def test_kernels_as_a_searched_parameter(monkeypatch):
 
 
 def test_which_settings_share_blocks():
-    settings = [{"C": 1, "p": 1}, {"C": 2.0, "p": 4}, {"C": 1, "normalize": "trace"}, {"C": np.int64(3), "p": 1}, {"kernels": [*BANK]}]
+    settings = [
+        {"C": 1, "p": 1},
+        {"C": 2.0, "p": 4},
+        {"C": 1, "normalize": "trace"},
+        {"C": np.int64(3), "p": 1},
+        {"kernels": [*BANK]},
+    ]
     assert blocks_of(model(), settings) == [[0, 3], [1], [2], [4]]
-    again = [{"kernels": [kernels.RBF(gamma=1.0)]}, {"kernels": [kernels.RBF(gamma=1.0)], "C": 3.0}, {"kernels": [kernels.RBF(gamma=2.0)]}]
+    again = [
+        {"kernels": [kernels.RBF(gamma=1.0)]},
+        {"kernels": [kernels.RBF(gamma=1.0)], "C": 3.0},
+        {"kernels": [kernels.RBF(gamma=2.0)]},
+    ]
     assert blocks_of(model(), again) == [[0, 1], [2]]
 
 
@@ -287,7 +361,9 @@ def test_paths_over_C_ascend():
 
 
 def test_wide_norms_get_precise_statistics(monkeypatch):
-    """p > 2 is trained as an estimator with this p would be, whatever the p of the estimator that is searched over."""
+    """p > 2 is trained as an estimator with this p would be, whatever the p of the estimator that is searched
+    over.
+    """
     dtypes = {}
 
     def note(rows, problem, heads, *more):
@@ -301,7 +377,7 @@ def test_wide_norms_get_precise_statistics(monkeypatch):
     assert dtypes == {4.0: np.float64, 4 / 3: np.float32}
 
 
-# -- as an estimator --------------------------------------------------------------------------------------------------------------
+# -- as an estimator -------------------------------------------------------------------------------
 
 
 def test_parameters():
@@ -312,7 +388,9 @@ def test_parameters():
     fitted = other.fit(X, Y)
     assert fitted is other and fitted.n_splits_ == 4 and fitted.best_estimator_.p == 2.0
     assert fitted.best_estimator_ is not fitted.estimator and not hasattr(fitted.estimator, "dual_coef_")
-    assert len(fitted.cv_results_["params"]) == 2 and set(pd.DataFrame(fitted.cv_results_)) == set(fitted.cv_results_)
+    assert len(fitted.cv_results_["params"]) == 2 and set(pd.DataFrame(fitted.cv_results_)) == set(
+        fitted.cv_results_
+    )
 
 
 def test_inside_another_cross_validation():
@@ -324,6 +402,10 @@ def test_inside_another_cross_validation():
 
 def test_on_ray(ray_cluster):
     place = RayParams(num_shards=2)
-    ours = MKLSearchCV(model(engine="ray", ray_params=place), C_AND_P, cv=3, scoring="roc_auc", refit=False).fit(X, Y)
+    ours = MKLSearchCV(
+        model(engine="ray", ray_params=place), C_AND_P, cv=3, scoring="roc_auc", refit=False
+    ).fit(X, Y)
     local = MKLSearchCV(model(), C_AND_P, cv=3, scoring="roc_auc", refit=False).fit(X, Y)
-    np.testing.assert_allclose(ours.cv_results_["mean_test_score"], local.cv_results_["mean_test_score"], atol=1e-9)
+    np.testing.assert_allclose(
+        ours.cv_results_["mean_test_score"], local.cv_results_["mean_test_score"], atol=1e-9
+    )

@@ -1,4 +1,6 @@
-"""Searches that cannot work say so, before or instead of half a result; what scikit-learn has a habit for is done its way."""
+"""Searches that cannot work say so, before or instead of half a result; what scikit-learn has a habit for is
+done its way.
+"""
 
 import numpy as np
 import pytest
@@ -113,13 +115,24 @@ def test_a_fold_that_sees_one_class_only():
 
 
 @pytest.mark.parametrize(
-    "bad", [{"C": [-1.0, 1.0, 2.0]}, {"C": ["much", 1.0, 2.0]}, {"p": [0.5, 4 / 3, 2.0]}, {"kernels": [[], BANK, BANK[:1]]}], ids=str
+    "bad",
+    [
+        {"C": [-1.0, 1.0, 2.0]},
+        {"C": ["much", 1.0, 2.0]},
+        {"p": [0.5, 4 / 3, 2.0]},
+        {"kernels": [[], BANK, BANK[:1]]},
+    ],
+    ids=str,
 )
 def test_a_setting_that_cannot_be_fitted_fails_alone(bad):
     with pytest.warns(FitFailedWarning, match="3 of 9"):
         found = MKLSearchCV(model(), bad, cv=3, return_train_score=True).fit(X, Y)
     scores = found.cv_results_["mean_test_score"]
-    assert np.isnan(scores[0]) and np.isfinite(scores[1:]).all() and np.isnan(found.cv_results_["mean_train_score"][0])
+    assert (
+        np.isnan(scores[0])
+        and np.isfinite(scores[1:]).all()
+        and np.isnan(found.cv_results_["mean_train_score"][0])
+    )
     assert found.cv_results_["rank_test_score"][0] == 3 and found.best_index_ > 0
     with pytest.raises(ValueError, match=next(iter(bad))):
         MKLSearchCV(model(), bad, cv=3, error_score="raise").fit(X, Y)
@@ -139,7 +152,9 @@ PROBABILITIES = [make_scorer(roc_auc_score, response_method="predict_proba"), "n
 def test_scorers_that_need_probabilities(scoring):
     with pytest.warns(UserWarning, match="predict_proba"):
         found = MKLSearchCV(model(), {"C": [1.0]}, cv=3, scoring=scoring, refit=False).fit(X, Y)
-    assert np.isnan(found.cv_results_["mean_test_score"]).all() and found.cv_results_["rank_test_score"].tolist() == [1]
+    assert np.isnan(found.cv_results_["mean_test_score"]).all() and found.cv_results_[
+        "rank_test_score"
+    ].tolist() == [1]
     with pytest.raises(AttributeError, match="predict_proba"):
         MKLSearchCV(model(), {"C": [1.0]}, cv=3, scoring=scoring, error_score="raise").fit(X, Y)
 
@@ -148,7 +163,10 @@ def test_one_bad_scorer_of_several():
     scoring = {"good": "accuracy", "bad": "neg_log_loss"}
     with pytest.warns(UserWarning, match="predict_proba"):
         found = MKLSearchCV(model(), {"C": [1.0]}, cv=3, scoring=scoring, refit="good").fit(X, Y)
-    assert np.isnan(found.cv_results_["mean_test_bad"]).all() and np.isfinite(found.cv_results_["mean_test_good"]).all()
+    assert (
+        np.isnan(found.cv_results_["mean_test_bad"]).all()
+        and np.isfinite(found.cv_results_["mean_test_good"]).all()
+    )
 
 
 @pytest.mark.parametrize("value", ["high", {"accuracy": 0.5}, None], ids=str)
@@ -162,7 +180,11 @@ def test_before_and_without_a_refit():
     with pytest.raises(NotFittedError):
         search.predict(X)
     search.fit(X, Y)
-    assert search.best_params_ == {"C": 1.0} and not hasattr(search, "best_estimator_") and not hasattr(search, "n_features_in_")
+    assert (
+        search.best_params_ == {"C": 1.0}
+        and not hasattr(search, "best_estimator_")
+        and not hasattr(search, "n_features_in_")
+    )
     for name in ("predict", "decision_function", "score"):
         with pytest.raises(NotFittedError):
             getattr(search, name)(X)

@@ -1,4 +1,6 @@
-"""Searches over localized models: fitted fold by fold, with clusters and gates of the training rows alone, as scikit-learn does it."""
+"""Searches over localized models: fitted fold by fold, with clusters and gates of the training rows alone, as
+scikit-learn does it.
+"""
 
 import warnings
 
@@ -52,19 +54,25 @@ def test_all_that_a_convex_localized_model_has_to_choose():
     ]
     ours, theirs = both(ConvexLocalizedMKLClassifier(**CONVEX), grid, X, Y, scoring=margin)
     assert_equal(ours, theirs)
-    assert len(np.unique(np.round(ours.cv_results_["mean_test_score"], 9))) == 14  # every setting is a model of its own
+    assert (
+        len(np.unique(np.round(ours.cv_results_["mean_test_score"], 9))) == 14
+    )  # every setting is a model of its own
     np.testing.assert_array_equal(ours.best_estimator_.membership(X), theirs.best_estimator_.membership(X))
 
 
 @pytest.mark.parametrize("gating", ["linear", "kernel"])
 def test_a_gating_model(gating):
-    ours, theirs = both(LocalizedMKLClassifier(**GATED, gating=gating), {"C": [0.3, 3.0]}, X, Y, scoring=margin)
+    ours, theirs = both(
+        LocalizedMKLClassifier(**GATED, gating=gating), {"C": [0.3, 3.0]}, X, Y, scoring=margin
+    )
     assert_equal(ours, theirs)
     np.testing.assert_array_equal(ours.best_estimator_.gates(X), theirs.best_estimator_.gates(X))
 
 
 def test_gating_as_a_searched_parameter():
-    ours, theirs = both(LocalizedMKLClassifier(**GATED), {"gating": ["linear", "kernel"]}, X, Y, scoring="accuracy")
+    ours, theirs = both(
+        LocalizedMKLClassifier(**GATED), {"gating": ["linear", "kernel"]}, X, Y, scoring="accuracy"
+    )
     assert_equal(ours, theirs)
     assert ours.best_estimator_.get_params()["gating"] == ours.best_params_["gating"]
 
@@ -78,8 +86,14 @@ def test_regression():
 @pytest.mark.parametrize(
     ("model", "grid"),
     [
-        (ConvexLocalizedMKLClassifier(**{**CONVEX, "kernels": "precomputed"}), {"evenness": [0.5, 0.8], "C": [0.5, 5.0]}),
-        (LocalizedMKLClassifier(**{**GATED, "kernels": "precomputed"}, gating="kernel"), {"gating_kernel": [0, "uniform"]}),
+        (
+            ConvexLocalizedMKLClassifier(**{**CONVEX, "kernels": "precomputed"}),
+            {"evenness": [0.5, 0.8], "C": [0.5, 5.0]},
+        ),
+        (
+            LocalizedMKLClassifier(**{**GATED, "kernels": "precomputed"}, gating="kernel"),
+            {"gating_kernel": [0, "uniform"]},
+        ),
     ],
     ids=["convex", "gating"],
 )
@@ -101,18 +115,28 @@ def test_folds_are_fits_of_their_training_rows_alone():
 def test_a_dict_of_views():
     """scikit-learn cannot split a dict: compared with the same columns of one array."""
     grid = {"evenness": [0.5, "hard"], "C": [0.5, 2.0]}
-    apart = ConvexLocalizedMKLClassifier(**{**CONVEX, "kernels": rbf([0.1, 0.5], view="l")}, gating_kernel=RBF(0.2, view="r"))
-    joined = ConvexLocalizedMKLClassifier(**{**CONVEX, "kernels": rbf([0.1, 0.5], view=[0, 1])}, gating_kernel=RBF(0.2, view=[2, 3, 4, 5]))
+    apart = ConvexLocalizedMKLClassifier(
+        **{**CONVEX, "kernels": rbf([0.1, 0.5], view="l")}, gating_kernel=RBF(0.2, view="r")
+    )
+    joined = ConvexLocalizedMKLClassifier(
+        **{**CONVEX, "kernels": rbf([0.1, 0.5], view=[0, 1])}, gating_kernel=RBF(0.2, view=[2, 3, 4, 5])
+    )
     ours = MKLSearchCV(apart, grid, cv=3, scoring=margin).fit({"l": X[:, :2], "r": X[:, 2:]}, Y)
     theirs = GridSearchCV(joined, grid, cv=3, scoring=margin).fit(X, Y)
-    np.testing.assert_allclose(ours.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"], rtol=1e-9)
+    np.testing.assert_allclose(
+        ours.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"], rtol=1e-9
+    )
 
 
 def test_settings_that_cannot_be_fitted():
-    """An evenness below 1 / n_clusters fails in every fold, more clusters than rows in a fold likewise; the others are scored."""
+    """An evenness below 1 / n_clusters fails in every fold, more clusters than rows in a fold likewise; the
+    others are scored.
+    """
     grid = {"n_clusters": [2, 41], "evenness": [0.4, 0.6]}
     search = MKLSearchCV(ConvexLocalizedMKLClassifier(**CONVEX), grid, cv=3)
-    with pytest.warns(FitFailedWarning, match=r"9 of 12 fits failed.*evenness.*n_clusters=41 is more than the 40 examples"):
+    with pytest.warns(
+        FitFailedWarning, match=r"9 of 12 fits failed.*evenness.*n_clusters=41 is more than the 40 examples"
+    ):
         search.fit(X, Y)
     assert search.best_params_ == {"n_clusters": 2, "evenness": 0.6}
     assert np.isnan(search.cv_results_["mean_test_score"]).sum() == 3

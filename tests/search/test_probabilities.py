@@ -19,7 +19,9 @@ WITHIN = StratifiedKFold(3, shuffle=True, random_state=0)
 
 def model(**more):
     bank = [*kernels.rbf([0.03, 0.3]), kernels.Linear()]
-    return MKLClassifier(**{"kernels": bank, "engine": "local", "tol": 1e-6, "probability": "sigmoid", "cv": WITHIN, **more})
+    return MKLClassifier(
+        **{"kernels": bank, "engine": "local", "tol": 1e-6, "probability": "sigmoid", "cv": WITHIN, **more}
+    )
 
 
 @pytest.mark.parametrize(
@@ -35,12 +37,17 @@ def test_log_losses_are_those_of_refits(rows, y, more, grid):
     weights = np.random.default_rng(0).uniform(0.5, 2.0, len(y))
     scoring = {"loss": "neg_log_loss", "accuracy": "accuracy"}
     ours, theirs = (
-        search(model(**more), grid, cv=3, scoring=scoring, refit="loss", return_train_score=True).fit(rows, y, sample_weight=weights)
+        search(model(**more), grid, cv=3, scoring=scoring, refit="loss", return_train_score=True).fit(
+            rows, y, sample_weight=weights
+        )
         for search in (MKLSearchCV, GridSearchCV)
     )
     for name in ("mean_test_accuracy", "mean_train_accuracy"):
         np.testing.assert_allclose(ours.cv_results_[name], theirs.cv_results_[name], atol=0.05)
-    unweighted = [search(model(**more), grid, cv=3, scoring="neg_log_loss").fit(rows, y) for search in (MKLSearchCV, GridSearchCV)]
+    unweighted = [
+        search(model(**more), grid, cv=3, scoring="neg_log_loss").fit(rows, y)
+        for search in (MKLSearchCV, GridSearchCV)
+    ]
     np.testing.assert_allclose(*(one.cv_results_["mean_test_score"] for one in unweighted), atol=2e-3)
     assert unweighted[0].best_params_ == unweighted[1].best_params_
     np.testing.assert_allclose(*(one.predict_proba(rows) for one in unweighted), atol=1e-6)

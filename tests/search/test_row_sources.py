@@ -18,7 +18,10 @@ NAMES = [f"f{j}" for j in range(X.shape[1])]
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
     path = tmp_path_factory.mktemp("rows") / "rows.parquet"
-    pq.write_table(pa.table({**dict(zip(NAMES, X.T, strict=True)), "y": Y, "z": X[:, 0] * 2.0}).drop_columns(["f0"]), path)
+    pq.write_table(
+        pa.table({**dict(zip(NAMES, X.T, strict=True)), "y": Y, "z": X[:, 0] * 2.0}).drop_columns(["f0"]),
+        path,
+    )
     return path
 
 
@@ -35,7 +38,9 @@ def test_a_search_over_a_file_is_the_search_over_its_rows(path, monkeypatch):
 
 
 def test_regression_on_a_column(path):
-    direct = MKLRegressor(kernels=rbf([0.05]), engine="local").fit(np.column_stack([X[:, 1:], Y]), X[:, 0] * 2.0)
+    direct = MKLRegressor(kernels=rbf([0.05]), engine="local").fit(
+        np.column_stack([X[:, 1:], Y]), X[:, 0] * 2.0
+    )
     read = MKLRegressor(kernels=rbf([0.05]), engine="local").fit(path, "z")
     np.testing.assert_allclose(read.predict(path), direct.predict(np.column_stack([X[:, 1:], Y])), rtol=1e-9)
     assert read.score(path, "z") == pytest.approx(direct.score(np.column_stack([X[:, 1:], Y]), X[:, 0] * 2.0))

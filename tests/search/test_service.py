@@ -1,4 +1,6 @@
-"""The service behind a tuned search, without Ray: trials begin, report, pause, stop and fail, each for itself."""
+"""The service behind a tuned search, without Ray: trials begin, report, pause, stop and fail, each for
+itself.
+"""
 
 import threading
 
@@ -49,14 +51,20 @@ def reports_of(service, name):
     return found
 
 
-@pytest.mark.parametrize("setting", [{"C": 0.3}, {"C": 3.0, "p": 2.0}, {"p": 4.0}, {"kernels": kernels.rbf([0.1]), "C": 2.0}], ids=str)
+@pytest.mark.parametrize(
+    "setting",
+    [{"C": 0.3}, {"C": 3.0, "p": 2.0}, {"p": 4.0}, {"kernels": kernels.rbf([0.1]), "C": 2.0}],
+    ids=str,
+)
 def test_the_last_report_is_the_cross_validated_score(services, setting):
     service = services()
     service.start("one", setting)
     reports = reports_of(service, "one")
     last = reports[-1]
     expected = cross_val_score(model(**setting), X, Y, cv=SPLITS, scoring="roc_auc")
-    assert last["score"] == pytest.approx(expected.mean(), abs=1e-9) and last["score_std"] == pytest.approx(expected.std(), abs=1e-9)
+    assert last["score"] == pytest.approx(expected.mean(), abs=1e-9) and last["score_std"] == pytest.approx(
+        expected.std(), abs=1e-9
+    )
     assert len(reports) > 1 and last["gap"] <= 1e-6 < reports[0]["gap"]
     assert [report["round"] for report in reports] == sorted({report["round"] for report in reports})
 
@@ -207,7 +215,9 @@ def test_blocks_that_nobody_uses_are_let_go(services):
     assert len(service.rooms) == rooms
 
 
-@pytest.mark.parametrize("setting", [{"C": 0.3}, {"C": 3.0, "p": 2.0}, {"p": 4.0, "normalize": "trace"}], ids=str)
+@pytest.mark.parametrize(
+    "setting", [{"C": 0.3}, {"C": 3.0, "p": 2.0}, {"p": 4.0, "normalize": "trace"}], ids=str
+)
 def test_the_model_of_a_trial_is_fitted_to_all_rows(services, setting):
     service = services()
     service.start("one", setting)
@@ -222,7 +232,9 @@ def test_the_model_of_a_trial_is_fitted_to_all_rows(services, setting):
 def test_the_model_of_several_classes_with_weights_of_rows(services):
     y, weights = np.arange(90) % 3, np.linspace(0.5, 2.0, 90)
     splits = list(StratifiedKFold(3).split(X, y))
-    service = services(model(shared_weights=True, tol=1e-5), y=y, splits=splits, scoring="accuracy", sample_weight=weights)
+    service = services(
+        model(shared_weights=True, tol=1e-5), y=y, splits=splits, scoring="accuracy", sample_weight=weights
+    )
     service.start("one", {"C": 0.7})
     reports_of(service, "one")
     expected = model(shared_weights=True, tol=1e-5, C=0.7).fit(X, y, weights)
@@ -256,7 +268,10 @@ def test_a_trial_goes_on_from_its_state_elsewhere(services):
     assert len(again) < len(whole) / 2
     assert again[-1]["score"] == pytest.approx(whole[-1]["score"], abs=1e-6)
     # Another setting, as after a perturbation, begins with what fits it; other kernels begin anew.
-    for name, setting in (("perturbed", {"C": 1.0, "p": 1.0}), ("others", {"kernels": kernels.rbf([0.1]), "C": 2.0})):
+    for name, setting in (
+        ("perturbed", {"C": 1.0, "p": 1.0}),
+        ("others", {"kernels": kernels.rbf([0.1]), "C": 2.0}),
+    ):
         second.start(name, setting, state)
         expected = cross_val_score(model(**setting), X, Y, cv=SPLITS, scoring="roc_auc").mean()
         assert reports_of(second, name)[-1]["score"] == pytest.approx(expected, abs=1e-3)

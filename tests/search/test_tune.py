@@ -1,4 +1,6 @@
-"""Ray Tune over heads: light trials, one service, schedulers that can act, failures that stay where they are."""
+"""Ray Tune over heads: light trials, one service, schedulers that can act, failures that stay where they
+are.
+"""
 
 import joblib
 import numpy as np
@@ -50,9 +52,13 @@ def test_eight_trials(ray_cluster, run_config):
     from ray import tune
     from ray.tune.schedulers import ASHAScheduler
 
-    config = tune.TuneConfig(num_samples=8, metric="score", mode="max", scheduler=ASHAScheduler(grace_period=2))
+    config = tune.TuneConfig(
+        num_samples=8, metric="score", mode="max", scheduler=ASHAScheduler(grace_period=2)
+    )
     space = {"C": tune.loguniform(0.01, 100), "p": tune.uniform(1.0, 2.0)}
-    found = search.tune(model(), X, Y, space, cv=SPLITS, tune_config=config, run_config=run_config, scoring="roc_auc")
+    found = search.tune(
+        model(), X, Y, space, cv=SPLITS, tune_config=config, run_config=run_config, scoring="roc_auc"
+    )
     frame = found.get_dataframe()
     assert len(frame) == 8 and found.num_errors == 0
     assert {"score", "score_std", "gap", "training_iteration", "config/C", "config/p"} <= set(frame.columns)
@@ -61,7 +67,9 @@ def test_eight_trials(ray_cluster, run_config):
     finished = [result for result in found if result.metrics["gap"] <= 1e-6]
     assert finished
     for result in finished[:2]:
-        expected = cross_val_score(model(engine="local", **result.config), X, Y, cv=SPLITS, scoring="roc_auc").mean()
+        expected = cross_val_score(
+            model(engine="local", **result.config), X, Y, cv=SPLITS, scoring="roc_auc"
+        ).mean()
         assert result.metrics["score"] == pytest.approx(expected, abs=0.01)
     # Whatever a trial came to, it leaves a model.
     for result in found:
@@ -74,7 +82,8 @@ def test_eight_trials(ray_cluster, run_config):
 
 
 def test_a_tuner_of_the_users_own(ray_cluster, run_config, monkeypatch):
-    """`trainable` with shards of Ray: they have their place before the trials come, and leave it some time after the last one.
+    """`trainable` with shards of Ray: they have their place before the trials come, and leave it some time
+    after the last one.
 
     One of the trials cannot work, which is its own affair. The others are paused once.
     """
@@ -91,10 +100,14 @@ def test_a_tuner_of_the_users_own(ray_cluster, run_config, monkeypatch):
             return TrialScheduler.PAUSE
 
     monkeypatch.setattr(tuning, "IDLE_S", 1.0)
-    kind = search.trainable(model(engine="ray", ray_params=RayParams(num_shards=1)), X, Y, SPLITS, scoring="macro_auc")
+    kind = search.trainable(
+        model(engine="ray", ray_params=RayParams(num_shards=1)), X, Y, SPLITS, scoring="macro_auc"
+    )
     assert ray_cluster.available_resources()["CPU"] == 1.0
     config = tune.TuneConfig(scheduler=PausesOnce())
-    tuner = tune.Tuner(kind, param_space={"C": tune.grid_search([0.1, -1.0, 1.0])}, run_config=run_config, tune_config=config)
+    tuner = tune.Tuner(
+        kind, param_space={"C": tune.grid_search([0.1, -1.0, 1.0])}, run_config=run_config, tune_config=config
+    )
     found = tuner.fit()
     assert found.num_errors == 1 and "C must be" in str(found.errors[0])
     assert len(PausesOnce.paused) == 2
@@ -103,9 +116,14 @@ def test_a_tuner_of_the_users_own(ray_cluster, run_config, monkeypatch):
     for result in found:
         if result.error is None:
             direct = model(engine="local", **result.config)
-            assert result.metrics["score"] == pytest.approx(cross_val_score(direct, X, Y, cv=SPLITS, scoring="roc_auc").mean(), abs=0.01)
+            assert result.metrics["score"] == pytest.approx(
+                cross_val_score(direct, X, Y, cv=SPLITS, scoring="roc_auc").mean(), abs=0.01
+            )
             kept = model_in(result.checkpoint)
-            assert kept.engine == "ray" and np.abs(kept.decision_function(X) - direct.fit(X, Y).decision_function(X)).max() < 0.05
+            assert (
+                kept.engine == "ray"
+                and np.abs(kept.decision_function(X) - direct.fit(X, Y).decision_function(X)).max() < 0.05
+            )
     assert all_cpus_are_free(ray_cluster)  # and nobody has closed anything
     kind.raymkl_close()
     with pytest.raises(ray_cluster.exceptions.RayActorError):
@@ -166,7 +184,9 @@ def test_the_users_choice_about_actors_is_respected(ray_cluster, monkeypatch):
     from ray import tune
 
     seen = []
-    monkeypatch.setattr(tune.Tuner, "fit", lambda self: seen.append(self._local_tuner._tune_config.reuse_actors))
+    monkeypatch.setattr(
+        tune.Tuner, "fit", lambda self: seen.append(self._local_tuner._tune_config.reuse_actors)
+    )
     for config in (None, tune.TuneConfig(reuse_actors=False), tune.TuneConfig(reuse_actors=True)):
         search.tune(model(), X, Y, {"C": 1.0}, cv=SPLITS, tune_config=config)
     assert seen == [True, False, True]

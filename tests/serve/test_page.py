@@ -15,8 +15,13 @@ import pytest
 from raymkl import MKLClassifier, kernels
 from raymkl.serve import BadRows, Inputs, answers, page, parsed
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason="there is no Chromium to show the page")]
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None
+)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(BROWSER is None, reason="there is no Chromium to show the page"),
+]
 
 RNG = np.random.default_rng(0)
 FRAME = pd.DataFrame(RNG.normal(size=(90, 3)), columns=["age", "dose", "<b>level</b>"])
@@ -26,8 +31,12 @@ THREE = np.array(["a", "b", "c"])[np.arange(90) % 3]
 def served(model, typed):
     """A server for a model as `application` is one, without Serve; its page types a row by itself."""
     inputs = Inputs.of(model)
-    fill = "".join(f'document.querySelector("[name=f{k}]").value = {json.dumps(text)};' for k, text in enumerate(typed))
-    shown = page(model, inputs).replace("</body>", f'<script>{fill} document.querySelector("button").click();</script></body>')
+    fill = "".join(
+        f'document.querySelector("[name=f{k}]").value = {json.dumps(text)};' for k, text in enumerate(typed)
+    )
+    shown = page(model, inputs).replace(
+        "</body>", f'<script>{fill} document.querySelector("button").click();</script></body>'
+    )
 
     class Handler(BaseHTTPRequestHandler):
         def answer(self, status, kind, text):
@@ -58,10 +67,19 @@ def seen(model, typed, tmp_path):
     """What stands under the form at last, cell by cell."""
     server = served(model, typed)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}", "--virtual-time-budget=20000"]
+    command = [
+        BROWSER,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--user-data-dir={tmp_path}",
+        "--virtual-time-budget=20000",
+    ]
     try:
         address = f"http://127.0.0.1:{server.server_address[1]}/"
-        out = subprocess.run([*command, "--dump-dom", address], capture_output=True, text=True, timeout=120, check=True).stdout
+        out = subprocess.run(
+            [*command, "--dump-dom", address], capture_output=True, text=True, timeout=120, check=True
+        ).stdout
     finally:
         server.shutdown()
         server.server_close()
@@ -72,7 +90,9 @@ def seen(model, typed, tmp_path):
 
 def test_a_row_is_answered_with_each_kernels_part(tmp_path):
     bank = [*kernels.rbf([0.1, 1.0]), kernels.Linear(view="<b>level</b>")]
-    model = MKLClassifier(kernels=bank, engine="local", loss="logistic").fit(FRAME, np.where(FRAME["age"] > 0, "ill", "well"))
+    model = MKLClassifier(kernels=bank, engine="local", loss="logistic").fit(
+        FRAME, np.where(FRAME["age"] > 0, "ill", "well")
+    )
     row = pd.DataFrame([[1.0, 0.5, -0.25]], columns=FRAME.columns)
     cells = seen(model, ["1", "0.5", "-0.25"], tmp_path)
     found = dict(zip(cells[::2], cells[1::2], strict=False))

@@ -55,22 +55,42 @@ def test_arrays_and_views_and_regression():
     with pytest.raises(BadRows, match="row 0, column 2 must be a number"):
         ask(plain, {"rows": [[1, 2, "x"]]})
     regressor = MKLRegressor(kernels=BANK, engine="local").fit(X, y)
-    np.testing.assert_allclose(ask(regressor, {"rows": X[:3].tolist()})["prediction"], regressor.predict(X[:3]))
+    np.testing.assert_allclose(
+        ask(regressor, {"rows": X[:3].tolist()})["prediction"], regressor.predict(X[:3])
+    )
     views = {"a": X[:, :2], "b": X[:, 2:]}
-    several = MKLClassifier(kernels=[kernels.RBF(gamma=1.0, view="a"), kernels.Linear(view="b")], engine="local").fit(views, LABEL)
+    several = MKLClassifier(
+        kernels=[kernels.RBF(gamma=1.0, view="a"), kernels.Linear(view="b")], engine="local"
+    ).fit(views, LABEL)
     want = several.predict({name: view[:2] for name, view in views.items()}).tolist()
-    assert ask(several, {"rows": {name: view[:2].tolist() for name, view in views.items()}})["prediction"] == want
-    assert ask(several, {"rows": [{"a": X[i, :2].tolist(), "b": X[i, 2:].tolist()} for i in range(2)]})["prediction"] == want
+    assert (
+        ask(several, {"rows": {name: view[:2].tolist() for name, view in views.items()}})["prediction"]
+        == want
+    )
+    assert (
+        ask(several, {"rows": [{"a": X[i, :2].tolist(), "b": X[i, 2:].tolist()} for i in range(2)]})[
+            "prediction"
+        ]
+        == want
+    )
     with pytest.raises(BadRows, match="row 0, column 'a' has length 1"):
         ask(several, {"rows": [{"a": [1], "b": [1]}]})
 
 
 def test_tables_and_mixtures(tmp_path):
-    preparation = Preparation({None: ["age", "dose"]}, {"age": 1, "dose": 1}, {"age": np.array([1.0])}, {"age": np.array([2.0])}, "label")
+    preparation = Preparation(
+        {None: ["age", "dose"]},
+        {"age": 1, "dose": 1},
+        {"age": np.array([1.0])},
+        {"age": np.array([2.0])},
+        "label",
+    )
     inner = MKLClassifier(kernels=BANK, engine="local").fit(preparation.transform(FRAME), LABEL)
     table = TableModel(inner, preparation)
     answer = ask(table, {"rows": FRAME[:3].to_dict("records"), "contributions": True})
-    assert answer["prediction"] == table.predict(FRAME[:3]).tolist() and np.shape(answer["contributions"]) == (3, 2)
+    assert answer["prediction"] == table.predict(FRAME[:3]).tolist() and np.shape(
+        answer["contributions"]
+    ) == (3, 2)
     mixture = ClusteredMKLClassifier(engine="local", random_state=0).fit(FRAME, LABEL)
     answer = ask(mixture, {"rows": FRAME[:3].to_dict("records")})
     np.testing.assert_allclose(answer["probability"], mixture.predict_proba(FRAME[:3]))
@@ -107,7 +127,9 @@ def test_requests_of_one_batch_do_not_touch_each_other():
     X = np.abs(FRAME.to_numpy())
     model = MKLClassifier(kernels=[kernels.Chi2(gamma=1.0)], engine="local").fit(X, LABEL)
     inputs = Inputs.of(model)
-    good, bad, more = answers(model, inputs, [({"": X[:2]}, False), ({"": -X[:1]}, False), ({"": X[2:3]}, True)])
+    good, bad, more = answers(
+        model, inputs, [({"": X[:2]}, False), ({"": -X[:1]}, False), ({"": X[2:3]}, True)]
+    )
     assert isinstance(bad, BadRows) and "negative" in str(bad)
     assert good["prediction"] + more["prediction"] == model.predict(X[:3]).tolist()
     assert "contributions" in more and "contributions" not in good
@@ -118,7 +140,12 @@ def test_the_page_escapes_names_and_refers_to_nothing_outside():
     model = MKLClassifier(kernels=BANK, engine="local").fit(FRAME.rename(columns={"dose": evil}), LABEL)
     text = page(model, Inputs.of(model))
     assert evil not in text and "&lt;/script&gt;&lt;b&gt;dose&amp;" in text and "://" not in text
-    assert "MKLClassifier" in text and "RBF(" in text and f"{model.kernel_weights_[0]:.4g}" in text and "age" in text
+    assert (
+        "MKLClassifier" in text
+        and "RBF(" in text
+        and f"{model.kernel_weights_[0]:.4g}" in text
+        and "age" in text
+    )
     about = json.loads(re.search(r'id="about">(.*?)</script>', text, re.S).group(1))
     assert [field["name"] for field in about["fields"]] == ["age", evil, "level"]
 
@@ -153,7 +180,9 @@ def test_through_serve(ray_cluster, model, tmp_path):
     def get(where, body=None):
         data = None if body is None else json.dumps(body).encode()
         try:
-            with urllib.request.urlopen(urllib.request.Request(f"http://127.0.0.1:{port}{where}", data), timeout=300) as reply:
+            with urllib.request.urlopen(
+                urllib.request.Request(f"http://127.0.0.1:{port}{where}", data), timeout=300
+            ) as reply:
                 return reply.status, reply.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()

@@ -1,4 +1,6 @@
-"""Tables joined by key: every key is a row, every table a view; a key that a table does not have is absent there."""
+"""Tables joined by key: every key is a row, every table a view; a key that a table does not have is absent
+there.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ def aligned(tables: Any, on: Any, how: str) -> tuple[dict[str, Any], np.ndarray,
     if not is_dict(tables):
         raise TypeError(f"tables must be a dict from names to tables, got {type(tables).__name__}")
     if not tables:
-        raise ValueError("tables is an empty dict; at least one table is needed, each of which becomes a view")
+        raise ValueError(
+            "tables is an empty dict; at least one table is needed, each of which becomes a view"
+        )
     if not isinstance(how, str) or how not in HOW:
         raise ValueError(f"how must be one of {', '.join(map(repr, HOW))}; got {how!r}")
     columns = _key_columns(on)
@@ -35,7 +39,9 @@ def aligned(tables: Any, on: Any, how: str) -> tuple[dict[str, Any], np.ndarray,
     if not keys:
         what = "no key is in all tables" if how == "inner" else "all tables are empty"
         raise ValueError(f"aligned tables would have 0 rows: {what} ({', '.join(map(repr, tables))})")
-    at = {name: np.array([place.get(key, NOWHERE) for key in keys], np.int64) for name, place in places.items()}
+    at = {
+        name: np.array([place.get(key, NOWHERE) for key in keys], np.int64) for name, place in places.items()
+    }
     views = {name: _rows(_without(table, columns, name), at[name]) for name, table in tables.items()}
     return views, np.column_stack([rows != NOWHERE for rows in at.values()]), keys
 
@@ -44,18 +50,28 @@ def _key_columns(on: Any) -> list[str] | None:
     if on is None:
         return None
     columns = [on] if isinstance(on, str) else on
-    if not isinstance(columns, list | tuple) or not columns or not all(isinstance(name, str) for name in columns):
-        raise TypeError(f"on must be the name of a key column, a list of such names, or None (the index of pandas); got {on!r}")
+    if (
+        not isinstance(columns, list | tuple)
+        or not columns
+        or not all(isinstance(name, str) for name in columns)
+    ):
+        raise TypeError(
+            "on must be the name of a key column, a list of such names, or None (the index of pandas); got "
+            f"{on!r}"
+        )
     return list(columns)
 
 
 def _check_table(name: Any, table: Any, columns: list[str] | None) -> None:
     if not (is_frame(table) or is_table(table) or is_other_frame(table)):
-        raise TypeError(f"table {name!r} is a {type(table).__name__}; pandas, polars and Arrow tables can be aligned")
+        raise TypeError(
+            f"table {name!r} is a {type(table).__name__}; pandas, polars and Arrow tables can be aligned"
+        )
     if columns is None:
         if not is_frame(table):
             raise TypeError(
-                f"on=None joins tables by the index of pandas, but table {name!r} is a {type(table).__module__.split('.')[0]} table; "
+                f"on=None joins tables by the index of pandas, but table {name!r} is a "
+                f"{type(table).__module__.split('.')[0]} table; "
                 "name its key column (on=...)"
             )
         return
@@ -93,7 +109,10 @@ def _places(name: str, keys: list) -> dict:
         seen: dict = {}
         for row, key in enumerate(keys):
             if key in seen:
-                raise ValueError(f"table {name!r} has the key {key!r} twice, in rows {seen[key]} and {row}; a key names one row")
+                raise ValueError(
+                    f"table {name!r} has the key {key!r} twice, in rows {seen[key]} and {row}; a key names "
+                    "one row"
+                )
             seen[key] = row
     return places
 
@@ -102,10 +121,15 @@ def _check_kinds(places: Mapping[str, dict]) -> None:
     """Raise ValueError for texts beside numbers, of which no two could be equal."""
     first: dict[tuple, tuple] = {}  # which of the parts of a key are texts, and a key of this kind
     for name, key in ((name, next(iter(place))) for name, place in places.items() if place):
-        first.setdefault(tuple(isinstance(part, str) for part in (key if isinstance(key, tuple) else (key,))), (name, key))
+        first.setdefault(
+            tuple(isinstance(part, str) for part in (key if isinstance(key, tuple) else (key,))), (name, key)
+        )
     if len(first) > 1:
         (one, key), (other, its_key), *_ = first.values()
-        raise ValueError(f"keys are texts in one table and not in another: {key!r} of {one!r}, {its_key!r} of {other!r}; make them alike")
+        raise ValueError(
+            f"keys are texts in one table and not in another: {key!r} of {one!r}, {its_key!r} of {other!r}; "
+            "make them alike"
+        )
 
 
 def _without(table: Any, columns: list[str] | None, name: str) -> Any:

@@ -12,7 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from ..views import arrow_of, is_frame, is_other_frame, is_series, is_sparse, is_table, n_rows, subset, unmasked
+from ..views import (
+    arrow_of,
+    is_frame,
+    is_other_frame,
+    is_series,
+    is_sparse,
+    is_table,
+    n_rows,
+    subset,
+    unmasked,
+)
 from .gappy_rows import NOWHERE, GappyRows, gappy
 from .matrix_rows import MatrixRows
 
@@ -43,7 +53,8 @@ def held(view: Any, name: str) -> Any:
     if hasattr(view, "__array__"):
         return held(np.asarray(view), name)
     raise TypeError(
-        f"view {name!r} is a {type(view).__name__}; a view is an array, a sparse matrix, a table (pandas, polars, Arrow), "
+        f"view {name!r} is a {type(view).__name__}; a view is an array, a sparse matrix, a table (pandas, "
+        "polars, Arrow), "
         "a list of strings or, if it is named in matrices, a ready-made matrix"
     )
 
@@ -73,21 +84,31 @@ def rows_at(view: Any, index: np.ndarray) -> Any:
 def as_slice(index: np.ndarray) -> Any:
     """The slice of rows that follow each other, of which arrays need no copy; other rows as they are."""
     start = int(index[0]) if len(index) else 0
-    return slice(start, start + len(index)) if np.array_equal(index, np.arange(start, start + len(index))) else index
+    return (
+        slice(start, start + len(index))
+        if np.array_equal(index, np.arange(start, start + len(index)))
+        else index
+    )
 
 
 def stacked(views: Sequence[Any], name: str) -> Any:
     """Held views of one kind below each other."""
     kinds = list(dict.fromkeys(map(kind_of, views)))
     if len(kinds) > 1:
-        raise TypeError(f"view {name!r} is {kinds[0]} in one part and {kinds[1]} in another; rows of one kind can stand below each other")
+        raise TypeError(
+            f"view {name!r} is {kinds[0]} in one part and {kinds[1]} in another; rows of one kind can stand "
+            "below each other"
+        )
     first = views[0]
     if isinstance(first, MatrixRows):
         return MatrixRows.stacked(list(views), name)
     if any(isinstance(view, GappyRows) for view in views):
         parts = list(map(gappy, views))
         ends = np.cumsum([0, *(n_rows(part.table) for part in parts)])
-        at = [np.where(part.at == NOWHERE, NOWHERE, part.at + start) for part, start in zip(parts, ends, strict=False)]
+        at = [
+            np.where(part.at == NOWHERE, NOWHERE, part.at + start)
+            for part, start in zip(parts, ends, strict=False)
+        ]
         return GappyRows(stacked([part.table for part in parts], name), np.concatenate(at))
     if isinstance(first, list):
         return [value for view in views for value in view]
@@ -95,7 +116,9 @@ def stacked(views: Sequence[Any], name: str) -> Any:
     if len(widths) > 1:
         raise ValueError(f"view {name!r} has other columns in another part: {widths[0]} and {widths[1]}")
     if isinstance(first, np.ndarray):
-        return _frozen(np.ma.concatenate(views) if isinstance(first, np.ma.MaskedArray) else np.concatenate(views))
+        return _frozen(
+            np.ma.concatenate(views) if isinstance(first, np.ma.MaskedArray) else np.concatenate(views)
+        )
     if is_sparse(first):
         from scipy.sparse import vstack
 
@@ -111,7 +134,12 @@ def stacked(views: Sequence[Any], name: str) -> Any:
     parts = [nw.from_native(view, eager_only=True, allow_series=True) for view in views]
     if is_other_frame(first):
         return nw.concat(parts).to_native()
-    return nw.concat([part.alias("column").to_frame() for part in parts]).get_column("column").alias(parts[0].name).to_native()
+    return (
+        nw.concat([part.alias("column").to_frame() for part in parts])
+        .get_column("column")
+        .alias(parts[0].name)
+        .to_native()
+    )
 
 
 def _stacked_arrow(views: Sequence[Any]) -> Any:
@@ -146,12 +174,17 @@ def _names_or_shape(view: Any) -> tuple:
 def described(view: Any) -> str:
     """Kind, size and type of a view, for `repr`."""
     shape = tuple(getattr(view, "shape", (n_rows(view),)))
-    kind = getattr(view, "dtype", None) if isinstance(view, np.ndarray | MatrixRows) or is_sparse(view) else None
+    kind = (
+        getattr(view, "dtype", None) if isinstance(view, np.ndarray | MatrixRows) or is_sparse(view) else None
+    )
     return f"{kind_of(view)} {shape}" + ("" if kind is None else f" {kind}")
 
 
 def holds_nothing(view: Any) -> np.ndarray:
-    """(n,) rows of nothing but NaN or None. A sparse row without entries is one of zeros, and so holds something."""
+    """(n,) rows of nothing but NaN or None.
+
+    A sparse row without entries is one of zeros, and so holds something.
+    """
     if isinstance(view, MatrixRows):
         step = max(1, LOOKED_AT // max(1, 8 * int(np.prod(view.shape[1:]))))
         parts = [_nothing_in(np.asarray(view[start : start + step])) for start in range(0, len(view), step)]
@@ -161,7 +194,9 @@ def holds_nothing(view: Any) -> np.ndarray:
     if is_sparse(view):
         rows = view.tocsr()
         bad = np.isnan(rows.data) if rows.dtype.kind in "fc" else np.zeros(rows.nnz, bool)
-        counts = np.bincount(np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))[bad], minlength=rows.shape[0])
+        counts = np.bincount(
+            np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))[bad], minlength=rows.shape[0]
+        )
         return (counts == rows.shape[1]) & (counts > 0)
     if isinstance(view, np.ndarray):
         return _nothing_in(np.asarray(unmasked(view)))
@@ -200,14 +235,20 @@ def _nothing_in_arrow(data: Any) -> np.ndarray:
     columns = data.columns if is_table(data) else [data]
     nothing = np.ones(len(data), bool)
     for column in columns:
-        chunk = pa.chunked_array(column).combine_chunks() if isinstance(column, pa.Array) else column.combine_chunks()
+        chunk = (
+            pa.chunked_array(column).combine_chunks()
+            if isinstance(column, pa.Array)
+            else column.combine_chunks()
+        )
         chunk = pa.concat_arrays(chunk.chunks) if isinstance(chunk, pa.ChunkedArray) else chunk
         chunk = chunk.storage if isinstance(chunk, pa.ExtensionArray) else chunk
         missing = chunk.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
         if pa.types.is_fixed_size_list(chunk.type) and chunk.type.list_size and len(chunk):
             size = chunk.type.list_size
             values = chunk.values.slice(chunk.offset * size, len(chunk) * size)
-            missing = missing | pc.is_null(values, nan_is_null=True).to_numpy(zero_copy_only=False).reshape(-1, size).all(axis=1)
+            missing = missing | pc.is_null(values, nan_is_null=True).to_numpy(zero_copy_only=False).reshape(
+                -1, size
+            ).all(axis=1)
         nothing &= missing
     return nothing & bool(columns)
 

@@ -57,7 +57,8 @@ class Views:
     >>> V = Views({"image": rng.normal(size=(60, 5)), "text": ["ab" * (1 + i % 2) for i in range(60)]})
     >>> V.shape, V[10:20].shape, V["image"].shape
     ((60, 2), (10, 2), (60, 5))
-    >>> clf = MKLClassifier(kernels=[kernels.RBF(0.1, view="image"), kernels.Spectrum(k=2, view="text")], engine="local")
+    >>> clf = MKLClassifier(kernels=[kernels.RBF(0.1, view="image"), kernels.Spectrum(k=2, view="text")],
+    ...     engine="local")
     >>> cross_val_score(clf, V, V["image"][:, 0] > 0, cv=3).shape
     (3,)
     """
@@ -70,7 +71,14 @@ class Views:
     _present: np.ndarray
     _index: np.ndarray
 
-    def __init__(self, views: Mapping[str, Any], *, present: Any = None, matrices: Sequence[str] = (), index: Any = None):
+    def __init__(
+        self,
+        views: Mapping[str, Any],
+        *,
+        present: Any = None,
+        matrices: Sequence[str] = (),
+        index: Any = None,
+    ):
         if isinstance(views, Views):
             raise TypeError("views is a Views already; give a dict of views, such as dict(V.items())")
         if not is_dict(views):
@@ -83,8 +91,13 @@ class Views:
         matrices = (matrices,) if isinstance(matrices, str) else tuple(matrices)
         unknown = [name for name in matrices if name not in views]
         if unknown:
-            raise ValueError(f"matrices names the view {unknown[0]!r}, which is not there; the views are {list(views)}")
-        kept = {name: MatrixRows.of_matrix(view, name) if name in matrices else held(view, name) for name, view in views.items()}
+            raise ValueError(
+                f"matrices names the view {unknown[0]!r}, which is not there; the views are {list(views)}"
+            )
+        kept = {
+            name: MatrixRows.of_matrix(view, name) if name in matrices else held(view, name)
+            for name, view in views.items()
+        }
         lengths = {name: n_rows(view) for name, view in kept.items()}
         n = next(iter(lengths.values()))
         if len(set(lengths.values())) > 1:
@@ -117,7 +130,7 @@ class Views:
         views, present, index = state
         self._set({name: held(view, name) for name, view in views.items()}, present, index)
 
-    # -- what there is ---------------------------------------------------------------------------------------
+    # -- what there is -----------------------------------------------------------------------------
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -159,7 +172,8 @@ class Views:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         raise TypeError(
-            f"a Views holds the views {list(self.names)} and is not one array; take one of its views, such as V[{self.names[0]!r}]"
+            f"a Views holds the views {list(self.names)} and is not one array; take one of its views, such "
+            f"as V[{self.names[0]!r}]"
         )
 
     def __repr__(self) -> str:
@@ -170,10 +184,12 @@ class Views:
             lines.append(f"  {name:<{wide}}  {described(view)}" + (f", {absent} absent" if absent else ""))
         return "\n".join(lines)
 
-    # -- rows ------------------------------------------------------------------------------------------------
+    # -- rows --------------------------------------------------------------------------------------
 
     def __getitem__(self, key: Any) -> Any:
-        """V["name"] is a view, in its own container, read-only; V[rows] is a `Views` of rows as NumPy picks them."""
+        """V["name"] is a view, in its own container, read-only; V[rows] is a `Views` of rows as NumPy picks
+        them.
+        """
         if isinstance(key, str):
             if key not in self._views:
                 raise KeyError(f"view {key!r} is not there; the views are {list(self.names)}")
@@ -189,12 +205,17 @@ class Views:
     def _numbers(self, rows: Any) -> np.ndarray:
         """Row numbers (k,) of what NumPy takes for rows."""
         if rows is None or rows is Ellipsis:
-            raise TypeError(f"rows are picked by a slice, a mask, a number or a list of numbers, got {rows!r}")
+            raise TypeError(
+                f"rows are picked by a slice, a mask, a number or a list of numbers, got {rows!r}"
+            )
         if not isinstance(rows, slice):
             rows = np.asarray(rows)
             rows = rows.astype(np.intp) if rows.size == 0 and rows.dtype.kind == "f" else rows
             if rows.dtype.kind not in "iub" or rows.ndim > 1:
-                raise TypeError(f"rows are picked by a slice, a mask or row numbers (k,), got {rows.dtype} of shape {rows.shape}")
+                raise TypeError(
+                    f"rows are picked by a slice, a mask or row numbers (k,), got {rows.dtype} of shape "
+                    f"{rows.shape}"
+                )
         return np.atleast_1d(np.arange(len(self))[rows])
 
     @staticmethod
@@ -203,7 +224,8 @@ class Views:
 
         Parameters
         ----------
-        parts : list of Views with the same views, of the same kinds; rows of a ready-made matrix stem from one.
+        parts : list of Views with the same views, of the same kinds; rows of a ready-made matrix stem from
+        one.
 
         Returns
         -------
@@ -223,10 +245,15 @@ class Views:
             if not isinstance(part, Views):
                 raise TypeError(f"concat takes a list of Views, got a {type(part).__name__} in it")
             if set(part.names) != set(parts[0].names):
-                raise ValueError(f"concat needs the same views in all parts, got {list(parts[0].names)} and {list(part.names)}")
+                raise ValueError(
+                    f"concat needs the same views in all parts, got {list(parts[0].names)} and "
+                    f"{list(part.names)}"
+                )
         names = parts[0].names
         views = {name: stacked([part._views[name] for part in parts], name) for name in names}
-        present = np.concatenate([part._present[:, [part.names.index(name) for name in names]] for part in parts])
+        present = np.concatenate(
+            [part._present[:, [part.names.index(name) for name in names]] for part in parts]
+        )
         indices = [part._index for part in parts]
         if len({index.dtype.kind for index in indices}) > 1:
             indices = [index.astype(object) for index in indices]  # numbers stay numbers beside texts
@@ -234,7 +261,8 @@ class Views:
 
     @staticmethod
     def align(tables: Mapping[str, Any], on: str | Sequence[str] | None = None, how: str = "outer") -> Views:
-        """Tables joined by key: every key is a row, every table a view; a key that a table lacks is absent there.
+        """Tables joined by key: every key is a row, every table a view; a key that a table lacks is absent
+        there.
 
         Parameters
         ----------
@@ -262,7 +290,7 @@ class Views:
         views, present, keys = aligned(tables, on, how)
         return Views(views, present=present, index=keys)
 
-    # -- for those who read rows -----------------------------------------------------------------------------
+    # -- for those who read rows -------------------------------------------------------------------
 
     @property
     def is_complete(self) -> bool:
@@ -323,7 +351,9 @@ class Views:
             elif there.all():
                 views[name] = held(replaced[name], name)
             else:
-                views[name] = GappyRows(held(replaced[name], name), np.where(there, np.cumsum(there) - 1, NOWHERE))
+                views[name] = GappyRows(
+                    held(replaced[name], name), np.where(there, np.cumsum(there) - 1, NOWHERE)
+                )
         return Views._of(views, self._present[:, [self.names.index(name) for name in names]], self._index)
 
     def readable(self, names: Iterable[str] | None = None) -> dict[str, Any]:
@@ -361,7 +391,11 @@ def _names_of_rows(index: Any, n: int) -> np.ndarray:
         names[:] = [tuple(name) if isinstance(name, list) else name for name in index]
     else:
         names = np.array(index)
-        if names.dtype.kind in "US" and isinstance(index, list | tuple) and not all(isinstance(name, str | bytes) for name in index):
+        if (
+            names.dtype.kind in "US"
+            and isinstance(index, list | tuple)
+            and not all(isinstance(name, str | bytes) for name in index)
+        ):
             names = np.array(index, object)  # numbers stay numbers beside texts
     if names.shape != (n,):
         raise ValueError(f"index must name each of the {n} rows, got shape {names.shape}")

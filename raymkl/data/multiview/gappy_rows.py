@@ -43,7 +43,9 @@ class GappyRows:
         return GappyRows(self.table, at) if (at == NOWHERE).any() else subset(self.table, at)
 
     def given(self) -> Any:
-        """All n rows in one container: those that are not there have missing entries, in a sparse matrix none."""
+        """All n rows in one container: those that are not there have missing entries, in a sparse matrix
+        none.
+        """
         absent = self.at == NOWHERE
         if is_frame(self.table) or is_series(self.table):
             return self.table.reset_index(drop=True).reindex(self.at).reset_index(drop=True)
@@ -57,10 +59,14 @@ class GappyRows:
         if is_sparse(self.table):
             from scipy.sparse import diags
 
-            return (diags(np.where(absent, 0, 1).astype(self.table.dtype)) @ self.table[somewhere]).asformat(self.table.format)
+            return (diags(np.where(absent, 0, 1).astype(self.table.dtype)) @ self.table[somewhere]).asformat(
+                self.table.format
+            )
         if isinstance(self.table, np.ndarray):
             kind = self.table.dtype.kind
-            rows = self.table[somewhere].astype({"i": float, "u": float, "b": float, "U": object, "S": object}.get(kind, self.table.dtype))
+            rows = self.table[somewhere].astype(
+                {"i": float, "u": float, "b": float, "U": object, "S": object}.get(kind, self.table.dtype)
+            )
             rows[absent] = None if rows.dtype == object else np.nan
             return rows
         return _with_nulls(self.table, np.where(absent, n_rows(self.table), self.at))
@@ -74,7 +80,9 @@ def _with_nulls(frame: Any, at: np.ndarray) -> Any:
     if isinstance(known, nw.Series):
         table = _with_nulls(known.alias("column").to_frame().to_native(), at)
         return nw.from_native(table, eager_only=True).get_column("column").alias(known.name).to_native()
-    nothing = nw.from_dict({name: [None] for name in known.columns}, schema=known.schema, backend=known.implementation)
+    nothing = nw.from_dict(
+        {name: [None] for name in known.columns}, schema=known.schema, backend=known.implementation
+    )
     return nw.concat([known, nothing])[at].to_native()
 
 

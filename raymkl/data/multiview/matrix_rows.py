@@ -29,14 +29,22 @@ class MatrixRows:
     """
 
     def __init__(self, source: Any, at: np.ndarray, numbers: np.ndarray, identity: str, of_square: bool):
-        self.source, self.at, self.numbers, self.identity, self.of_square = source, at, numbers, identity, of_square
+        self.source, self.at, self.numbers, self.identity, self.of_square = (
+            source,
+            at,
+            numbers,
+            identity,
+            of_square,
+        )
 
     @classmethod
     def of_matrix(cls, matrix: Any, name: str) -> MatrixRows:
         """All rows of a matrix that came in. name : of its view, for errors."""
         if isinstance(matrix, str | os.PathLike):
             if not is_store(matrix):
-                raise ValueError(f"view {name!r} is named in matrices, but {matrix!r} is not the path of a kernel store")
+                raise ValueError(
+                    f"view {name!r} is named in matrices, but {matrix!r} is not the path of a kernel store"
+                )
             matrix = KernelStore(matrix)
         if isinstance(matrix, KernelStore):
             source, identity = matrix, f"store {matrix.path}"
@@ -44,9 +52,14 @@ class MatrixRows:
             source, identity = matrix.view(), uuid.uuid4().hex
             source.flags.writeable = False
         else:
-            what = f"an array of shape {matrix.shape}, dtype {matrix.dtype}" if isinstance(matrix, np.ndarray) else type(matrix).__name__
+            what = (
+                f"an array of shape {matrix.shape}, dtype {matrix.dtype}"
+                if isinstance(matrix, np.ndarray)
+                else type(matrix).__name__
+            )
             raise TypeError(
-                f"view {name!r} is named in matrices, so it must be numbers (n, n) or (n, n, M): an array, a memory map or a kernel store; "
+                f"view {name!r} is named in matrices, so it must be numbers (n, n) or (n, n, M): an array, a "
+                "memory map or a kernel store; "
                 f"got {what}"
             )
         rows = np.arange(source.shape[0])
@@ -82,7 +95,11 @@ class MatrixRows:
             return dict(vars(self))
         used, at = np.unique(self.at, return_inverse=True)
         whole = len(used) == len(self.source)
-        return {**vars(self), "source": self.source if whole else self.source[used], "at": self.at if whole else at}
+        return {
+            **vars(self),
+            "source": self.source if whole else self.source[used],
+            "at": self.at if whole else at,
+        }
 
     def __setstate__(self, state: dict) -> None:
         vars(self).update(state)
@@ -102,7 +119,11 @@ class MatrixRows:
     @property
     def is_whole(self) -> bool:
         """Whether these are all rows of the matrix, once each, in its order."""
-        return len(self) == self.source.shape[1] and self.of_square and bool(np.array_equal(self.numbers, np.arange(len(self))))
+        return (
+            len(self) == self.source.shape[1]
+            and self.of_square
+            and bool(np.array_equal(self.numbers, np.arange(len(self))))
+        )
 
     def _rows(self) -> np.ndarray:
         if isinstance(self.source, KernelStore):
@@ -125,13 +146,20 @@ class MatrixRows:
         """Rows of one matrix below each other."""
         if len({part.identity for part in parts}) > 1:
             raise ValueError(
-                f"view {name!r} holds rows of {len({part.identity for part in parts})} ready-made matrices; they cannot stand below "
+                f"view {name!r} holds rows of {len({part.identity for part in parts})} ready-made matrices; "
+                "they cannot stand below "
                 "each other, since their columns stand for different examples"
             )
         numbers = np.concatenate([part.numbers for part in parts])
         first = parts[0].source
         if all(part.source is first or isinstance(first, KernelStore) for part in parts):
-            return MatrixRows(first, np.concatenate([part.at for part in parts]), numbers, parts[0].identity, parts[0].of_square)
+            return MatrixRows(
+                first,
+                np.concatenate([part.at for part in parts]),
+                numbers,
+                parts[0].identity,
+                parts[0].of_square,
+            )
         # Parts that came out of a file or another process bring their rows with them.
         source = np.concatenate([part._rows() for part in parts])
         source.flags.writeable = False

@@ -20,12 +20,16 @@ def presence_of(present: Any, views: Mapping[str, Any], n: int) -> np.ndarray:
         mask = np.ones((n, len(names)), bool)
     elif isinstance(present, str):
         if present != "infer":
-            raise ValueError(f'present must be None, "infer", a mask (n, V) or a dict of masks (n,); got {present!r}')
+            raise ValueError(
+                f'present must be None, "infer", a mask (n, V) or a dict of masks (n,); got {present!r}'
+            )
         mask = np.column_stack([~holds_nothing(views[name]) for name in names])
     elif isinstance(present, Mapping):
         unknown = [name for name in present if name not in views]
         if unknown:
-            raise ValueError(f"present names the view {unknown[0]!r}, which is not there; the views are {names}")
+            raise ValueError(
+                f"present names the view {unknown[0]!r}, which is not there; the views are {names}"
+            )
         mask = np.ones((n, len(names)), bool)
         for name, rows in present.items():
             mask[:, names.index(name)] = _bools(rows, (n,), f"present[{name!r}]")

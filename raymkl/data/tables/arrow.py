@@ -10,11 +10,20 @@ import pyarrow as pa
 from ..sources import INDEX_COLUMN
 from .columns import Columns, check_repeated
 
-NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal, pa.types.is_null)
+NUMBERS = (
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_boolean,
+    pa.types.is_decimal,
+    pa.types.is_null,
+)
 
 
 def from_arrow(table: pa.Table, source: str, first: int = 0) -> Columns:
-    """Columns of a `pyarrow.Table`: numbers with missing values as NaN, text as objects. first : number of its first row, for errors."""
+    """Columns of a `pyarrow.Table`: numbers with missing values as NaN, text as objects.
+
+    first : number of its first row, for errors.
+    """
     names = [name for name in table.column_names if not INDEX_COLUMN.fullmatch(name)]
     check_repeated(names, source)
     return Columns(source, {name: _array(table.column(name)) for name in names}, first=first)
@@ -42,11 +51,16 @@ def _array(column: Any) -> Any:
         column = column.cast(pa.float64()) if column.null_count or pa.types.is_decimal(kind) else column
     if holds_numbers(kind):
         return column.to_numpy(zero_copy_only=False) if isinstance(column, pa.Array) else column.to_numpy()
-    return np.array(column.to_pylist(), dtype=object)  # text, dates and whatever else has no place among numbers
+    return np.array(
+        column.to_pylist(), dtype=object
+    )  # text, dates and whatever else has no place among numbers
 
 
 def _vectors(column: Any) -> np.ndarray:
-    """(n, width) of a column of lists; objects (which are no features) when their lengths differ. A missing vector is one of NaN."""
+    """(n, width) of a column of lists; objects (which are no features) when their lengths differ.
+
+    A missing vector is one of NaN.
+    """
     from pyarrow import compute
 
     lengths = compute.unique(compute.drop_null(compute.list_value_length(column))).to_pylist()

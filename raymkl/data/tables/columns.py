@@ -20,7 +20,8 @@ class Columns:
     source : what to call it in messages, mostly a path.
     arrays : name -> (n,) numbers or text, (n, width) numbers, or a CSR matrix (n, width).
     target : the column of labels when the format has one of its own (`y`), else None.
-    features : the columns that are features when the format says so (`X`, the views), else None: all but the target.
+    features : the columns that are features when the format says so (`X`, the views), else None: all but the
+    target.
     first : number of the first row in the file, for errors.
     """
 
@@ -55,15 +56,25 @@ class Columns:
         """(n,) labels out of the column `target`; an error that names it when it is not there or has gaps."""
         name = self.target if target is None else target
         if name is None:
-            raise DataError(f"{self.source}: say which column holds the labels (--target NAME); columns: {short(self.names)}")
+            raise DataError(
+                f"{self.source}: say which column holds the labels (--target NAME); columns: "
+                f"{short(self.names)}"
+            )
         if name not in self.names:
-            raise DataError(f"{self.source} has no column {name!r} (the target); columns: {short(self.names)}")
+            raise DataError(
+                f"{self.source} has no column {name!r} (the target); columns: {short(self.names)}"
+            )
         labels = self.array(name)
         if sp.issparse(labels) or labels.ndim != 1:
-            raise DataError(f"{self.source}: the target column {name!r} holds vectors of {labels.shape[1]} numbers, not labels")
+            raise DataError(
+                f"{self.source}: the target column {name!r} holds vectors of {labels.shape[1]} numbers, not "
+                "labels"
+            )
         missing = _missing(labels)
         if missing.any():
-            raise DataError(f"{self.source}: the target column {name!r} has no label in row {self._row(missing)}")
+            raise DataError(
+                f"{self.source}: the target column {name!r} has no label in row {self._row(missing)}"
+            )
         return _whole(labels)
 
     def feature_names(self, target: str | None) -> list[str]:
@@ -76,10 +87,14 @@ class Columns:
         return [name for name in names if not self.holds_numbers(name)]
 
     def numbers(self, name: str) -> Any:
-        """(n, width) floats or CSR of one column; an error that names it for text, missing and infinite values."""
+        """(n, width) floats or CSR of one column; an error that names it for text, missing and infinite
+        values.
+        """
         array = self.array(name)
         if not is_numeric(array):
-            raise DataError(f"{self.source}: column {name!r} does not hold numbers (its first entry is {array[0]!r})")
+            raise DataError(
+                f"{self.source}: column {name!r} does not hold numbers (its first entry is {array[0]!r})"
+            )
         if sp.issparse(array):
             array = array.tocsr()
             values = array.data
@@ -89,7 +104,8 @@ class Columns:
             values = array
         if not np.isfinite(values).all():
             raise DataError(
-                f"{self.source}: {_where_not_finite(name, array, self.first)}; missing and infinite values must be dealt with first"
+                f"{self.source}: {_where_not_finite(name, array, self.first)}; missing and infinite values "
+                "must be dealt with first"
             )
         return array
 
@@ -120,7 +136,11 @@ def _missing(array: np.ndarray) -> np.ndarray:
 
 def _whole(labels: np.ndarray) -> np.ndarray:
     """Labels that are whole numbers stored as floats become whole numbers; text becomes text."""
-    if labels.dtype.kind == "f" and np.all(labels == np.rint(labels)) and np.abs(labels).max(initial=0) < 2**53:
+    if (
+        labels.dtype.kind == "f"
+        and np.all(labels == np.rint(labels))
+        and np.abs(labels).max(initial=0) < 2**53
+    ):
         return labels.astype(np.int64)
     if labels.dtype.kind == "O" and all(isinstance(label, str) for label in labels):
         return labels.astype(str)
@@ -130,12 +150,23 @@ def _whole(labels: np.ndarray) -> np.ndarray:
 def _where_not_finite(name: str, array: Any, first: int) -> str:
     if sp.issparse(array):
         position = int(np.flatnonzero(~np.isfinite(array.data))[0])
-        row, column, value = int(np.searchsorted(array.indptr, position, "right") - 1), int(array.indices[position]), array.data[position]
+        row, column, value = (
+            int(np.searchsorted(array.indptr, position, "right") - 1),
+            int(array.indices[position]),
+            array.data[position],
+        )
     else:
         row, column = (int(i) for i in np.argwhere(~np.isfinite(array))[0])
         value = array[row, column]
-    place = f"column {name!r}" if array.shape[1] == 1 and not sp.issparse(array) else f"column {column} of {name!r}"
-    return f"{place} has {'a missing value (NaN)' if np.isnan(value) else 'an infinite value'} in row {first + row}"
+    place = (
+        f"column {name!r}"
+        if array.shape[1] == 1 and not sp.issparse(array)
+        else f"column {column} of {name!r}"
+    )
+    return (
+        f"{place} has {'a missing value (NaN)' if np.isnan(value) else 'an infinite value'} in row "
+        f"{first + row}"
+    )
 
 
 def short(names: Any) -> str:

@@ -22,7 +22,8 @@ CSV_WHOLE = 2**30
 
 
 def read_columns(path: Any, format: str | None = None) -> Columns:
-    """Read a data file into memory; the format follows from the suffix unless it is given (csv, tsv, parquet, arrow, npz, libsvm).
+    """Read a data file into memory; the format follows from the suffix unless it is given (csv, tsv, parquet,
+    arrow, npz, libsvm).
 
     >>> columns = read_columns("train.csv")             # doctest: +SKIP
     >>> X, y = columns.numbers("age"), columns.labels("label")     # doctest: +SKIP
@@ -56,10 +57,19 @@ def open_columns(path: Any, format: str | None = None) -> Columns:
 
 def _kind(path: Path) -> str:
     suffixes = [suffix.lower() for suffix in path.suffixes]
-    last = suffixes[-2] if len(suffixes) > 1 and suffixes[-1] in (".gz", ".bz2") else suffixes[-1] if suffixes else ""
+    last = (
+        suffixes[-2]
+        if len(suffixes) > 1 and suffixes[-1] in (".gz", ".bz2")
+        else suffixes[-1]
+        if suffixes
+        else ""
+    )
     if last not in SUFFIXES:
         known = ", ".join(SUFFIXES)
-        raise DataError(f"{path}: the format does not follow from the name; known endings: {known}; or say it with --format")
+        raise DataError(
+            f"{path}: the format does not follow from the name; known endings: {known}; or say it with "
+            "--format"
+        )
     return SUFFIXES[last]
 
 
@@ -72,9 +82,12 @@ def _read_csv(path: Path, delimiter: str = ",") -> Columns:
     try:
         table = arrow_csv.read_csv(str(path), parse_options=parse, convert_options=options)
     except pa.ArrowInvalid:
-        # The type of a column is taken from the first block, and a later one may hold what does not fit: look at all rows at once.
+        # The type of a column is taken from the first block, and a later one may hold what does not fit: look
+        # at all rows at once.
         whole = arrow_csv.ReadOptions(block_size=CSV_WHOLE)
-        table = arrow_csv.read_csv(str(path), read_options=whole, parse_options=parse, convert_options=options)
+        table = arrow_csv.read_csv(
+            str(path), read_options=whole, parse_options=parse, convert_options=options
+        )
     return from_arrow(table, str(path))
 
 
@@ -105,7 +118,12 @@ def _read_npz(path: Path) -> Columns:
     if "X" in features and "X" not in arrays and "y_train" in arrays:
         arrays[DEFAULT_TARGET] = arrays["y_train"]
     others = {name: array for name, array in arrays.items() if name not in features and array.shape == (n,)}
-    return Columns(str(path), {**features, **others}, DEFAULT_TARGET if DEFAULT_TARGET in others else None, list(features))
+    return Columns(
+        str(path),
+        {**features, **others},
+        DEFAULT_TARGET if DEFAULT_TARGET in others else None,
+        list(features),
+    )
 
 
 def _read_libsvm(path: Path) -> Columns:
@@ -149,7 +167,12 @@ def write_columns(columns: Mapping[str, np.ndarray], path: str) -> None:
     elif kind in ("parquet", "arrow"):
         from pyarrow import feather, parquet
 
-        table = pa.table({name: pa.array(array.tolist() if array.dtype.kind in "OU" else array) for name, array in columns.items()})
+        table = pa.table(
+            {
+                name: pa.array(array.tolist() if array.dtype.kind in "OU" else array)
+                for name, array in columns.items()
+            }
+        )
         if kind == "parquet":
             parquet.write_table(table, path)
         else:

@@ -16,7 +16,9 @@ from .columns import Columns, DataError, short
 
 @dataclass(frozen=True)
 class Facts:
-    """What one pass over a column has shown: its mean, deviation, smallest and largest values, (width,) each."""
+    """What one pass over a column has shown: its mean, deviation, smallest and largest values, (width,)
+    each.
+    """
 
     mean: np.ndarray
     deviation: np.ndarray
@@ -57,14 +59,18 @@ class SourceColumns(Columns):
     def loaded(self) -> Columns:
         return from_arrow(self.rows.read(0, self.n_rows), self.source)
 
-    def batches(self, names: list[str], batch_rows: int | None = None, first: int = 0, last: int | None = None) -> Iterator[Columns]:
+    def batches(
+        self, names: list[str], batch_rows: int | None = None, first: int = 0, last: int | None = None
+    ) -> Iterator[Columns]:
         """Some columns of rows first <= i < last, batch by batch."""
         for table in self.rows.stream(first, self.n_rows if last is None else last, names, batch_rows):
             yield from_arrow(table, self.source, first)
             first += table.num_rows
 
     def facts(self, names: list[str]) -> dict[str, Facts]:
-        """What is known of columns of numbers after one pass over all rows, which is made once; bad values are named."""
+        """What is known of columns of numbers after one pass over all rows, which is made once; bad values
+        are named.
+        """
         if any(name not in self._facts for name in names):
             seen: dict[str, list] = {name: [] for name in names}
             for part in self.batches(names):
@@ -78,7 +84,9 @@ class SourceColumns(Columns):
 
 
 def _joined(parts: list[tuple]) -> Facts:
-    """Facts of a column out of (rows, mean, sum of squared differences from it, smallest, largest) of its batches."""
+    """Facts of a column out of (rows, mean, sum of squared differences from it, smallest, largest) of its
+    batches.
+    """
     counts, means, spreads, lows, highs = (np.array(values) for values in zip(*parts, strict=True))
     mean = counts @ means / counts.sum()
     squares = spreads.sum(axis=0) + counts @ np.square(means - mean)

@@ -1,8 +1,10 @@
-"""Checkpoints: the state of all heads in a file, from which a later run with the same data and parameters goes on.
+"""Checkpoints: the state of all heads in a file, from which a later run with the same data and parameters
+goes on.
 
-A checkpoint is an Arrow file `raymkl-<round>.checkpoint` in a directory (a local path, or a URI that `pyarrow.fs` opens), written under
-another name and then renamed, so that a file under its final name is complete. The last two are kept; a finished run removes them.
-A file is data: nothing in it is run, and what was changed in it since it was written is noticed by a digest.
+A checkpoint is an Arrow file `raymkl-<round>.checkpoint` in a directory (a local path, or a URI that
+`pyarrow.fs` opens), written under another name and then renamed, so that a file under its final name is
+complete. The last two are kept; a finished run removes them. A file is data: nothing in it is run, and what
+was changed in it since it was written is noticed by a digest.
 """
 
 from __future__ import annotations
@@ -31,7 +33,10 @@ _PART = re.compile(r"raymkl-\d+\.checkpoint(\.\d+)?\.part$")
 
 
 class Checkpoints:
-    """Checkpoints of one run in one directory. identity : what data and parameters are, by name, see `identity_of`."""
+    """Checkpoints of one run in one directory.
+
+    identity : what data and parameters are, by name, see `identity_of`.
+    """
 
     def __init__(self, directory: str, identity: dict[str, str]):
         self.directory, self.identity = str(directory), identity
@@ -41,7 +46,11 @@ class Checkpoints:
     def names(self) -> list[str]:
         """Paths of complete checkpoints, newest first."""
         found = self.files.get_file_info(fs.FileSelector(self.path))
-        numbered = [(int(match.group(1)), info.path) for info in found if info.is_file and (match := _NAME.search(info.path))]
+        numbered = [
+            (int(match.group(1)), info.path)
+            for info in found
+            if info.is_file and (match := _NAME.search(info.path))
+        ]
         return [path for _, path in sorted(numbered, reverse=True)]
 
     def write(self, state: dict) -> None:
@@ -60,8 +69,9 @@ class Checkpoints:
     def read(self, check: Callable[[dict], None] | None = None) -> dict | None:
         """The newest state that can be read, or None when there is none.
 
-        check : raises for a state that cannot be one of this run. Raises ValueError when the newest state belongs to other data or
-        parameters or comes from a later version; warns about damaged files and passes over them.
+        check : raises for a state that cannot be one of this run. Raises ValueError when the newest state
+        belongs to other data or parameters or comes from a later version; warns about damaged files and
+        passes over them.
         """
         paths = self.names()
         for path in paths:
@@ -74,18 +84,27 @@ class Checkpoints:
                 if mine and not later and check is not None:
                     check(state)
             except DAMAGE as error:
-                warnings.warn(f"checkpoint {path} is damaged and not used: {str(error)[:200]}", UserWarning, stacklevel=3)
+                warnings.warn(
+                    f"checkpoint {path} is damaged and not used: {str(error)[:200]}",
+                    UserWarning,
+                    stacklevel=3,
+                )
                 continue
             if later:
                 raise ValueError(
-                    f"checkpoint {path} has format {head['format']}, this version of raymkl reads up to {FORMAT}; update raymkl"
+                    f"checkpoint {path} has format {head['format']}, this version of raymkl reads up to "
+                    f"{FORMAT}; update raymkl"
                 )
             if not mine:
                 self._refuse(identity, path)
             self.kept = [path]
             return state
         if paths:
-            warnings.warn(f"no checkpoint in {self.directory!r} can be read, the run starts anew", UserWarning, stacklevel=3)
+            warnings.warn(
+                f"no checkpoint in {self.directory!r} can be read, the run starts anew",
+                UserWarning,
+                stacklevel=3,
+            )
         return None
 
     def _open(self, path: str) -> tuple[pa.Table, dict]:
@@ -106,15 +125,21 @@ class Checkpoints:
         return table, head
 
     def _refuse(self, then: dict, path: str) -> None:
-        different = sorted(name for name in {*then, *self.identity} if then.get(name) != self.identity.get(name))
-        what = "; ".join(f"{name} was {then.get(name)}, is now {self.identity.get(name)}" for name in different)
+        different = sorted(
+            name for name in {*then, *self.identity} if then.get(name) != self.identity.get(name)
+        )
+        what = "; ".join(
+            f"{name} was {then.get(name)}, is now {self.identity.get(name)}" for name in different
+        )
         raise ValueError(
             f"checkpoint_dir={self.directory!r} holds a checkpoint ({path}) of another run: {what}. "
             "Give another directory, or remove the file to start anew"
         )
 
     def remove(self, folder_too: bool = False) -> None:
-        """Remove all checkpoints of the directory, because the run is over; and the directory, if nothing else is in it and it is ours."""
+        """Remove all checkpoints of the directory, because the run is over; and the directory, if nothing
+        else is in it and it is ours.
+        """
         for info in self.files.get_file_info(fs.FileSelector(self.path)):
             if info.is_file and (_NAME.search(info.path) or _PART.search(info.path)):
                 self.files.delete_file(info.path)
@@ -123,7 +148,10 @@ class Checkpoints:
 
 
 def writable_folder(directory: str, argument: str) -> tuple[fs.FileSystem, str]:
-    """The file system of a path or URI, and the path there, which is made. argument : what it was given as, for the error."""
+    """The file system of a path or URI, and the path there, which is made.
+
+    argument : what it was given as, for the error.
+    """
     try:
         if "://" in directory:
             files, path = fs.FileSystem.from_uri(directory)
@@ -194,6 +222,11 @@ def _digest(*arrays: np.ndarray) -> str:
 def _digest_of_table(table: pa.Table) -> str:
     """Digest of the arrays and of all metadata but the digest itself."""
     metadata = table.schema.metadata or {}
-    described = [part for key in sorted(metadata) if key != b"digest" for part in (repr((key, len(metadata[key]))), metadata[key])]
+    described = [
+        part
+        for key in sorted(metadata)
+        if key != b"digest"
+        for part in (repr((key, len(metadata[key]))), metadata[key])
+    ]
     buffers = [cell.as_buffer() for cell in table["data"]]
     return digest(*described, *(part for data in buffers for part in (repr(data.size), data)), size=16)

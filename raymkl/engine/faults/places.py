@@ -1,8 +1,9 @@
 """What to do when places come and go while a run is under way: decisions only, no cluster.
 
-A shard that moved in with others after a loss moves out again when its place is back. A run with `num_shards=(least, most)` splits its
-rows anew when there is place for more shards, or for fewer. Both go on from the state that the run has, and the model is the same. Neither
-is done more than once a minute: bringing new shards up to date costs some rounds.
+A shard that moved in with others after a loss moves out again when its place is back. A run with
+`num_shards=(least, most)` splits its rows anew when there is place for more shards, or for fewer. Both go on
+from the state that the run has, and the model is the same. Neither is done more than once a minute: bringing
+new shards up to date costs some rounds.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ class Resplit(Exception):
 
 @dataclass
 class Lookout:
-    """When to look for places, and what to do then. bounds : (least, most) shards, None where their number is fixed."""
+    """When to look for places, and what to do then.
+
+    bounds : (least, most) shards, None where their number is fixed.
+    """
 
     bounds: tuple[int, int] | None = None
     every: float = LOOK_EVERY_SECONDS
@@ -56,7 +60,9 @@ class Lookout:
         return True
 
     def another_number(self, places: int, count: int) -> int | None:
-        """Shards to go on with where there is place for so many; None to go on with the `count` that there are."""
+        """Shards to go on with where there is place for so many; None to go on with the `count` that there
+        are.
+        """
         if self.bounds is None:
             return None
         least, most = self.bounds
@@ -64,7 +70,10 @@ class Lookout:
         return None if wanted == count else wanted
 
     def look(self, housing: Housing, crew: Crew, count: int) -> None:
-        """Between two rounds: let shards move out if it is time and there is a place. Raises Resplit for another number of them."""
+        """Between two rounds: let shards move out if it is time and there is a place.
+
+        Raises Resplit for another number of them.
+        """
         if not self.is_due():
             return
         wanted = self.another_number(housing.places(), count) if self.bounds is not None else None
@@ -75,4 +84,6 @@ class Lookout:
             crew.move(back)
             many = len(back) > 1
             names = f"shard{'s' if many else ''} {', '.join(map(str, back))}"
-            crew.policy.news.append(f"{names} moved back to {'places of their own' if many else 'a place of its own'}")
+            crew.policy.news.append(
+                f"{names} moved back to {'places of their own' if many else 'a place of its own'}"
+            )

@@ -1,8 +1,8 @@
 """What to do when shards are lost: decisions only, no cluster.
 
-A shard is lost when its process or node died, or when it answers no ping in time. The coordinator replaces it and brings the new one
-up to date, as long as the policy allows. A lost node is one event, however many shards lived there; what a cloud takes back (a preempted
-node, by Ray's word) is counted apart from what fails.
+A shard is lost when its process or node died, or when it answers no ping in time. The coordinator replaces it
+and brings the new one up to date, as long as the policy allows. A lost node is one event, however many shards
+lived there; what a cloud takes back (a preempted node, by Ray's word) is counted apart from what fails.
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ from dataclasses import dataclass, field
 
 
 class ShardFailure(RuntimeError):
-    """Shards (or the coordinator) were lost more often than `max_shard_failures` allows, or found no place."""
+    """Shards (or the coordinator) were lost more often than `max_shard_failures` allows, or found no
+    place.
+    """
 
 
 class ShardsLost(Exception):
     """Some shards did not answer a call.
 
-    lost : cause by shard number. preempted : whether Ray says that a node was taken back. nodes : where they lived, by shard number, None
-    where nobody knows. unstarted : those that had not answered anything yet. dead : nodes that Ray knows to be gone.
+    lost : cause by shard number. preempted : whether Ray says that a node was taken back. nodes : where they
+    lived, by shard number, None where nobody knows. unstarted : those that had not answered anything yet.
+    dead : nodes that Ray knows to be gone.
     """
 
     def __init__(
@@ -42,8 +45,9 @@ class ShardsLost(Exception):
 
 # Processes of a node that dies go one after another, and Ray learns of it by and by.
 ONE_EVENT_SECONDS = 60.0
-# A process that starts, imports and reads its rows may take so long on a busy machine; it is no loss until then. And so long Ray may go on
-# starting processes on a node that is gone: they are lost before they have begun, by the same event.
+# A process that starts, imports and reads its rows may take so long on a busy machine; it is no loss until
+# then. And so long Ray may go on starting processes on a node that is gone: they are lost before they have
+# begun, by the same event.
 START_SECONDS = 300.0
 
 
@@ -51,8 +55,8 @@ START_SECONDS = 300.0
 class LossEvent:
     """What was lost at once: shards (-1 is the coordinator), and the nodes they lived on.
 
-    since, until : when it began and when the last recovery from it ended, in seconds of `time.time` (a policy travels between machines);
-    `until` is None while a recovery is under way.
+    since, until : when it began and when the last recovery from it ended, in seconds of `time.time` (a policy
+    travels between machines); `until` is None while a recovery is under way.
     """
 
     shards: set[int] = field(default_factory=set)
@@ -63,9 +67,9 @@ class LossEvent:
     def covers(self, loss: ShardsLost, now: float) -> bool:
         """Whether a loss belongs to this event.
 
-        A shard that had come up and is lost again is an event of its own, unless it had come up on the very node that is gone. One that
-        is lost again before it has begun belongs to the recovery under way, as long as starting may take: a run whose shards never come
-        up must end.
+        A shard that had come up and is lost again is an event of its own, unless it had come up on the very
+        node that is gone. One that is lost again before it has begun belongs to the recovery under way, as
+        long as starting may take: a run whose shards never come up must end.
         """
         if not self.shards:
             return False
@@ -91,8 +95,9 @@ class LossEvent:
 class FailurePolicy:
     """Counts failures of a run. most, most_preemptions : events it may survive, -1 for any number.
 
-    failures : losses so far, by shard number, or -1 for the coordinator. events, preemptions : so far; an event is all that was lost in
-    one recovery, and either one or the other. news : what happened since it was last asked for, in words. event : the last one.
+    failures : losses so far, by shard number, or -1 for the coordinator. events, preemptions : so far; an
+    event is all that was lost in one recovery, and either one or the other. news : what happened since it was
+    last asked for, in words. event : the last one.
     """
 
     most: int
@@ -109,7 +114,10 @@ class FailurePolicy:
         return sum(self.failures.values())
 
     def lose(self, loss: ShardsLost, now: float) -> None:
-        """Count a loss, as an event of its own or as part of the last one. Raises ShardFailure when the run may not go on."""
+        """Count a loss, as an event of its own or as part of the last one.
+
+        Raises ShardFailure when the run may not go on.
+        """
         another = not self.event.covers(loss, now)
         if another:
             self.event = LossEvent(since=now)
@@ -117,7 +125,9 @@ class FailurePolicy:
         self.note(loss.lost, loss.preempted, another)
 
     def forgive(self, loss: ShardsLost, now: float) -> None:
-        """A loss from before this run: it is not counted, nor is what goes the same way while it is made good."""
+        """A loss from before this run: it is not counted, nor is what goes the same way while it is made
+        good.
+        """
         self.event = LossEvent(since=now)
         self.event.add(loss)
 
@@ -129,7 +139,8 @@ class FailurePolicy:
     def note(self, lost: dict[int, str], preempted: bool = False, another: bool = True) -> None:
         """Count the loss of shards. Raises ShardFailure when the run may not go on.
 
-        preempted : a node was taken back. Other shards may be lost along with it for other reasons as it seems; it is still one event.
+        preempted : a node was taken back. Other shards may be lost along with it for other reasons as it
+        seems; it is still one event.
         another : False for shards whose loss belongs to the event that was noted last.
         """
         for shard, cause in sorted(lost.items()):
@@ -143,13 +154,22 @@ class FailurePolicy:
             self.preemptions += 1
         else:
             self.events += 1
-        limits = (("max_shard_failures", self.events, self.most), ("max_preemptions", self.preemptions, self.most_preemptions))
+        limits = (
+            ("max_shard_failures", self.events, self.most),
+            ("max_preemptions", self.preemptions, self.most_preemptions),
+        )
         for name, count, most in limits:
             if 0 <= most < count:
-                raise ShardFailure(f"lost {self._who()}, more than {name}={most} allows; the last cause: {self.last_cause or 'unknown'}")
+                raise ShardFailure(
+                    f"lost {self._who()}, more than {name}={most} allows; the last cause: "
+                    f"{self.last_cause or 'unknown'}"
+                )
 
     def _who(self) -> str:
-        who = ", ".join(f"{_name(shard)} {count} time{'s' if count > 1 else ''}" for shard, count in sorted(self.failures.items()))
+        who = ", ".join(
+            f"{_name(shard)} {count} time{'s' if count > 1 else ''}"
+            for shard, count in sorted(self.failures.items())
+        )
         if self.total == self.events:
             return who
         counted = [(self.events, "event"), (self.preemptions, "preemption")]

@@ -1,8 +1,8 @@
 """Bringing the place of a lost shard up to date, and taking and restoring the state of a run.
 
-The state of a shard is derived: rows are loaded again, columns computed again, gradients rebuilt from the dual variables that the
-coordinator holds. The state of a run is what the coordinator knows of its heads: `(a, theta, stage)` of those at work, and the
-results of those that are done.
+The state of a shard is derived: rows are loaded again, columns computed again, gradients rebuilt from the
+dual variables that the coordinator holds. The state of a run is what the coordinator knows of its heads:
+`(a, theta, stage)` of those at work, and the results of those that are done.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ NO_IDS = np.empty(0, np.int64)
 
 
 def bring_up_to_date(coordinator: Coordinator, shard: int) -> set[int]:
-    """Give a new shard, which has its rows, the state that the other shards have, or will have once told of pending changes.
+    """Give a new shard, which has its rows, the state that the other shards have, or will have once told of
+    pending changes.
 
     Returns the heads whose pending changes it then knows.
     """
@@ -58,7 +59,8 @@ def bring_up_to_date(coordinator: Coordinator, shard: int) -> set[int]:
     ask("add_heads", {h: solver.head for h, solver in solvers.items()})
     ask("resume", {h: (solver.bounds_factor, solver.told) for h, solver in solvers.items()})
     ask("hold_heads", [h for h, solver in solvers.items() if solver.held])
-    # Gradients first: the columns they need are gone again before the caches fill, so that the new shard keeps its memory plan.
+    # Gradients first: the columns they need are gone again before the caches fill, so that the new shard
+    # keeps its memory plan.
     at_once = min(COLUMNS_AT_ONCE, shared.plan.capacity)
     if solvers:
         used = np.flatnonzero(np.any([solver.told != 0 for solver in solvers.values()], axis=0))
@@ -79,7 +81,9 @@ def bring_up_to_date(coordinator: Coordinator, shard: int) -> set[int]:
 
 
 def state_of(coordinator: Coordinator, heads: list[Head] | Program | None = None) -> dict | None:
-    """The state of a run between two rounds, as nested dicts of arrays and numbers; None where there is nothing to go on from."""
+    """The state of a run between two rounds, as nested dicts of arrays and numbers; None where there is
+    nothing to go on from.
+    """
     if isinstance(heads, Program):
         return heads.state() if heads.checkpointed else None
     journal = coordinator.journal
@@ -87,7 +91,11 @@ def state_of(coordinator: Coordinator, heads: list[Head] | Program | None = None
         "round": journal.round,
         "seconds": journal.seconds,
         "history": journal.history,
-        "results": {str(h): [_pack_result(stage) for stage in stages] for h, stages in journal.results.items() if stages},
+        "results": {
+            str(h): [_pack_result(stage) for stage in stages]
+            for h, stages in journal.results.items()
+            if stages
+        },
         "finished": sorted(journal.finished),
         "heads": {
             str(h): {"a": solver.a, "theta": solver.theta, "stage": solver.stage, "rounds": solver.rounds}
@@ -143,16 +151,25 @@ def restore(journal: Journal, heads: list[Head], state: dict) -> None:
     """Let a journal, and the heads that are not finished, go on where a state left them."""
     journal.round, journal.seconds_before = state["round"], state["seconds"]
     journal.history, journal.finished = list(state["history"]), set(state["finished"])
-    journal.results = {int(h): [_unpack_result(stage) for stage in stages] for h, stages in state["results"].items()}
+    journal.results = {
+        int(h): [_unpack_result(stage) for stage in stages] for h, stages in state["results"].items()
+    }
     for h, found in state["heads"].items():
         head = heads[int(h)]
-        head.start, head.stage, head.after = (np.array(found["a"]), np.array(found["theta"])), int(found["stage"]), None
+        head.start, head.stage, head.after = (
+            (np.array(found["a"]), np.array(found["theta"])),
+            int(found["stage"]),
+            None,
+        )
         # A run may have been interrupted between keeping the result of a stage and beginning the next one.
         journal.results[int(h)] = journal.results.get(int(h), [])[: head.stage]
 
 
 def _pack_result(result: HeadResult) -> dict:
-    return {**{k: v for k, v in vars(result).items() if k != "certificate"}, "certificate": asdict(result.certificate)}
+    return {
+        **{k: v for k, v in vars(result).items() if k != "certificate"},
+        "certificate": asdict(result.certificate),
+    }
 
 
 def _unpack_result(stored: dict) -> HeadResult:

@@ -4,17 +4,21 @@
 
 A round brings the gradients of all rows up to date. Then, in this order,
 
-    absorb             takes in what the shards say, certifies the current point, decides what comes next, and lets the weights take a step
-                       of their own where their rule wants one (`optim.weight_rules`)
-    take_proof, renew_weights, settle    if the head is `ready`: what accurate sums say of its point, and whether it is `done`
+    absorb             takes in what the shards say, certifies the current point, decides what comes next, and
+                       lets the weights take a step of their own where their rule wants one
+                       (`optim.weight_rules`)
+    take_proof, renew_weights, settle    if the head is `ready`: what accurate sums say of its point, and
+                                         whether it is `done`
     next_working_set   the rows to move, and
-    step               the sub-problem of these rows, with the weights that answer to it; or `return_to_best` if it is `going_back`
+    step               the sub-problem of these rows, with the weights that answer to it; or `return_to_best`
+                       if it is `going_back`
 
-Once the gap is small, the weights of a head that follows hardly move. They are held then, and shards keep f alone, which costs half;
-accurate quadratic terms at the end show whether the weights have to move once more (`renew_weights`).
+Once the gap is small, the weights of a head that follows hardly move. They are held then, and shards keep f
+alone, which costs half; accurate quadratic terms at the end show whether the weights have to move once more
+(`renew_weights`).
 
-A head with a `path` solves the same problem for one set of bounds after the other (stages), each from where the last one ended. Heads of
-a group leave decisions and weights to their `Leader`.
+A head with a `path` solves the same problem for one set of bounds after the other (stages), each from where
+the last one ended. Heads of a group leave decisions and weights to their `Leader`.
 """
 
 from __future__ import annotations
@@ -36,13 +40,14 @@ from .summary import HeadSummary, Step
 if TYPE_CHECKING:
     from ..rounds.blocks import WorkingBlock
 
-# Rows leave the rounds once the gap is below the first number, if they are this many times the violation, and this part of the targets'
-# size, away from moving their dual variable.
+# Rows leave the rounds once the gap is below the first number, if they are this many times the violation, and
+# this part of the targets' size, away from moving their dual variable.
 SETTLING = 0.3
 LEAVING = 1.0
 NEAR = 0.03
-# Weights are held once the gap is below so many times the tolerance, and below the second number. A gap at held weights of this part of
-# the tolerance asks for a proof. If it fails, weights whose own part of the gap is more than this part of the tolerance move.
+# Weights are held once the gap is below so many times the tolerance, and below the second number. A gap at
+# held weights of this part of the tolerance asks for a proof. If it fails, weights whose own part of the gap
+# is more than this part of the tolerance move.
 HELD_BELOW = 300.0
 HELD_AT_MOST = 0.35
 HELD_ENOUGH = 0.9
@@ -52,11 +57,13 @@ HELD_PART = 0.1
 class HeadSolver:
     """A head, where it is, and the decisions of its rounds."""
 
-    def __init__(self, head: Head, coefficients: np.ndarray, size: int, new: int, round_off: np.ndarray, patience: int):
+    def __init__(
+        self, head: Head, coefficients: np.ndarray, size: int, new: int, round_off: np.ndarray, patience: int
+    ):
         """coefficients : (E, R) of the entries over all basis functions, normalisation included.
 
-        size, new : rows of a working set, and how many of them may be new. round_off : (E,) error of a kernel value. patience : rounds
-        without progress of the gap after which the head gives up.
+        size, new : rows of a working set, and how many of them may be new. round_off : (E,) error of a kernel
+        value. patience : rounds without progress of the gap after which the head gives up.
         """
         self.head, self.box, self.point = head, DualBox(head), Point.start(head, len(coefficients))
         used = np.abs(coefficients).max(axis=1) > 0
@@ -72,7 +79,7 @@ class HeadSolver:
         self.stretch = 1.0  # what the shards are to multiply the dual variables by, once
         self.review_due = False  # whether the rows at work are to be chosen anew before the next round
 
-    # -- what others ask of a head --------------------------------------------------------------------------------------
+    # -- what others ask of a head -----------------------------------------------------------------
 
     @property
     def a(self) -> np.ndarray:
@@ -165,7 +172,9 @@ class HeadSolver:
 
     @property
     def corrected(self) -> bool:
-        """Whether shards have what a proof has shown of f; while weights are held, all that they have of it is from a proof."""
+        """Whether shards have what a proof has shown of f; while weights are held, all that they have of it
+        is from a proof.
+        """
         return self.correction.made or self.held
 
     @property
@@ -207,7 +216,11 @@ class HeadSolver:
     def starting_step(self) -> Step:
         """The dual variables to begin with, brought into the head's box, as a change from zero."""
         head, terms, total = self.head, self.box.terms, self.box.total
-        begin = head.loss.start(head.targets, terms.bounds, total) if head.start is None else feasible(terms, head.start[0], total)
+        begin = (
+            head.loss.start(head.targets, terms.bounds, total)
+            if head.start is None
+            else feasible(terms, head.start[0], total)
+        )
         return Step() if begin is None else self.begin_at(begin)
 
     def begin_at(self, a: np.ndarray) -> Step:
@@ -220,7 +233,7 @@ class HeadSolver:
         """Whether all rows of a side are alike in the coming round."""
         return self.rounds == 0 and not self.a.any()
 
-    # -- after a round ----------------------------------------------------------------------------------------------
+    # -- after a round -----------------------------------------------------------------------------
 
     def absorb(self, summary: HeadSummary) -> None:
         """Certify the current point, decide what comes next, and let the weights take a step of their own."""
@@ -242,14 +255,18 @@ class HeadSolver:
                 self.point.theta, self.seen.stale = wanted, True
                 return
         self.course.remember(point.certificate, self.a, point.theta)
-        self.course.decide(point.certificate, self._satisfied(point.certificate.gap), self.rule.ascends, self.held)
+        self.course.decide(
+            point.certificate, self._satisfied(point.certificate.gap), self.rule.ascends, self.held
+        )
         if self.course.state is State.WORKING:
             theta = self.rule.after_round(point)
             self.seen.stale = theta is not point.theta and bool(np.any(theta != point.theta))
             self.point.theta = theta
 
     def _satisfied(self, gap: float) -> bool:
-        """Whether a gap is small enough to ask for a proof; weights are held from the next round on where it is small enough for that."""
+        """Whether a gap is small enough to ask for a proof; weights are held from the next round on where it
+        is small enough for that.
+        """
         tol = self.head.tol
         if self.held:
             return gap <= HELD_ENOUGH * tol or self.course.stuck
@@ -264,7 +281,9 @@ class HeadSolver:
         seen, point = self.seen, self.point
         still = seen.violation <= STILL * self.box.unit
         gram = partial(self.ascent.gram, seen.summary.gradients)
-        return CertifiedPoint(point.theta, point.s, self.ascent.noise, seen.certificate, seen.dual_value, still, gram)
+        return CertifiedPoint(
+            point.theta, point.s, self.ascent.noise, seen.certificate, seen.dual_value, still, gram
+        )
 
     def _take_quadratic_terms(self, s: np.ndarray) -> None:
         # The way back may lead over rows that have no sums any more; a proof comes next.
@@ -276,26 +295,36 @@ class HeadSolver:
         losses = losses + self.box.total * point.intercepts
         seen.losses, seen.dual_value = losses, self.ascent.dual_value
         if self.held and not proved:
-            certificate = certify_held(float(seen.summary.quadratic[0]), seen.dual_value, point.intercepts, losses)
+            certificate = certify_held(
+                float(seen.summary.quadratic[0]), seen.dual_value, point.intercepts, losses
+            )
         else:
-            certificate = certify(self.head.norm, point.theta, point.s, seen.dual_value, point.intercepts, losses)
+            certificate = certify(
+                self.head.norm, point.theta, point.s, seen.dual_value, point.intercepts, losses
+            )
         if seen.middle is None:
             seen.middle = certificate.intercept
         elif seen.violation == 0.0:
-            # Every b between both sides is optimal; which candidate wins by a rounding error must not decide about predictions.
+            # Every b between both sides is optimal; which candidate wins by a rounding error must not decide
+            # about predictions.
             certificate = replace(certificate, intercept=seen.middle)
         seen.certificate, point.intercept = certificate, certificate.intercept
 
-    # -- proofs -------------------------------------------------------------------------------------------------------
+    # -- proofs ------------------------------------------------------------------------------------
 
     def take_proof(self, losses: np.ndarray, s: np.ndarray) -> None:
-        """The accurate losses (B,) and quadratic terms (E,) of the present point. What the rounds were wrong about is corrected."""
+        """The accurate losses (B,) and quadratic terms (E,) of the present point.
+
+        What the rounds were wrong about is corrected.
+        """
         self.correction.take(s)
         self._take_quadratic_terms(s)
         self._certify(losses, proved=True)
 
     def renew_weights(self) -> bool:
-        """Whether weights that were held have moved, because a proof has shown that they do not belong to the quadratic terms any more."""
+        """Whether weights that were held have moved, because a proof has shown that they do not belong to the
+        quadratic terms any more.
+        """
         if not self.held or self.head.norm.fixed or self.certificate.gap <= self.head.tol:
             return False
         if self.certificate.weight_gap <= HELD_PART * self.head.tol * abs(self.certificate.primal):
@@ -316,17 +345,25 @@ class HeadSolver:
         best, a = self.course.best, self.point.a
         ids = np.flatnonzero(best.a != a)
         step = Step(ids, (best.a - a)[ids], best.a[ids])
-        self.point.a, self.point.theta, self.rows.ids = best.a.copy(), best.theta.copy(), np.empty(0, np.int64)
+        self.point.a, self.point.theta, self.rows.ids = (
+            best.a.copy(),
+            best.theta.copy(),
+            np.empty(0, np.int64),
+        )
         return step
 
     def result(self) -> tuple[Found, int]:
         """The point that a stage ends with, and the rounds that it took."""
         found = self.course.proved
-        if self.certificate.gap <= self.head.tol:  # polished beyond the tolerance: the last point is the better one
+        if (
+            self.certificate.gap <= self.head.tol
+        ):  # polished beyond the tolerance: the last point is the better one
             found = Found(self.certificate, self.a.copy(), self.theta)
-        return found, min(self.rounds - self.course.first_round, self.head.max_rounds)  # going back to the best point is no step
+        return found, min(
+            self.rounds - self.course.first_round, self.head.max_rounds
+        )  # going back to the best point is no step
 
-    # -- other problems -----------------------------------------------------------------------------------------------
+    # -- other problems ----------------------------------------------------------------------------
 
     def next_stage(self) -> None:
         """Go on with the next bounds of the path, with all dual variables multiplied by one number."""
@@ -341,17 +378,22 @@ class HeadSolver:
         self.course.start_stage()
 
     def widened(self, coefficients: np.ndarray, round_off: np.ndarray) -> None:
-        """Go on with more precise statistics, whose basis functions are others. coefficients, round_off : see `__init__`."""
+        """Go on with more precise statistics, whose basis functions are others.
+
+        coefficients, round_off : see `__init__`.
+        """
         self.ascent.coefficients, self.ascent.round_off, self.stretch = coefficients, round_off, 1.0
         self.correction = Correction(len(coefficients))
         self.course.widen()
         self.review_due = False
         self.seen.stale = True  # the next round shows the residuals as they are, before rows are chosen
 
-    # -- the next step ------------------------------------------------------------------------------------------------
+    # -- the next step -----------------------------------------------------------------------------
 
     def next_working_set(self) -> np.ndarray:
-        """Ids (q,) of the rows to move, or none after a weight step (rows are chosen once f knows the new weights)."""
+        """Ids (q,) of the rows to move, or none after a weight step (rows are chosen once f knows the new
+        weights).
+        """
         if self.seen.stale:
             return np.empty(0, np.int64)
         chosen = self.rows.next(self.seen.summary, self.a, self.box, self.rounds, self.head.shrinks)
@@ -366,7 +408,9 @@ class HeadSolver:
         return [self.step(ids, block)]
 
     def step(self, ids: np.ndarray, block: WorkingBlock) -> Step:
-        """Solve the sub-problem of a working set; moves `a`, `theta` and the candidates for b, and returns the change."""
+        """Solve the sub-problem of a working set; moves `a`, `theta` and the candidates for b, and returns
+        the change.
+        """
         if len(ids) == 0:
             return Step()
         self.rows.ids, self.point.before_step = ids, self.a.copy()
@@ -375,7 +419,9 @@ class HeadSolver:
         if self.held:
             residual = self.ascent.move_held(ids, block, offsets, gradients, seen.violation)
         else:
-            residual = self.ascent.move(ids, block, offsets, gradients, seen.violation, seen.certificate.weight_gap)
+            residual = self.ascent.move(
+                ids, block, offsets, gradients, seen.violation, seen.certificate.weight_gap
+            )
         self.ascent.place_intercepts(ids, residual, seen.violation, seen.middle)
         self.point.before_step = None
         moved = self.a[ids]

@@ -1,10 +1,12 @@
 """The classes of one joint problem: heads that share rows, weights, working sets and a loss.
 
-    max_A  sum_i a_{i,y_i} - 1/2 dual_norm(s(A)),    s_m = sum_k a_k' K_m a_k,    a_ik <= c_i [k = y_i],  sum_k a_ik = 0 for every row
+    max_A  sum_i a_{i,y_i} - 1/2 dual_norm(s(A)),    s_m = sum_k a_k' K_m a_k,    a_ik <= c_i [k = y_i],
+           sum_k a_ik = 0 for every row
 
-Shards keep the sums of every class as those of any head. What the classes have together is known here: the certificate and the decisions of
-their leader, the rows to move (by the violation of a row over all classes), and the sub-problem of these rows with a variable per class,
-whose solution the weights follow as those of one head do.
+Shards keep the sums of every class as those of any head. What the classes have together is known here: the
+certificate and the decisions of their leader, the rows to move (by the violation of a row over all classes),
+and the sub-problem of these rows with a variable per class, whose solution the weights follow as those of one
+head do.
 """
 
 from __future__ import annotations
@@ -37,20 +39,24 @@ class RowBox(NamedTuple):
 
 
 class JointLeader(Leader):
-    """Leads the classes of a joint problem; `next_working_set` and `steps` take the place of those of its members."""
+    """Leads the classes of a joint problem; `next_working_set` and `steps` take the place of those of its
+    members.
+    """
 
     def __init__(self, members: list[HeadSolver]):
         super().__init__(members)
         head = self.head
         rule = rule_of(head.norm, members[0].rule.used, head.tol, self.theta, head.solver, head.theta_step)
-        if not isinstance(rule, FollowMultipliers):  # which looks at the parts of f; what leaders do otherwise serves there
+        if not isinstance(
+            rule, FollowMultipliers
+        ):  # which looks at the parts of f; what leaders do otherwise serves there
             self.rule = rule
         for member in members:
             member.point.intercepts = NO_INTERCEPT
 
     def starting_steps(self) -> list[Step]:
-        """The dual variables that the classes begin with, as changes from zero. Rows that do not sum to zero (they come from a problem with
-        other bounds) shrink until they do.
+        """The dual variables that the classes begin with, as changes from zero. Rows that do not sum to zero
+        (they come from a problem with other bounds) shrink until they do.
         """
         A, terms = self.a, self.members[0].box.terms
         rows, classes = np.arange(len(A)), terms.targets.astype(np.int64)
@@ -63,7 +69,7 @@ class JointLeader(Leader):
         A[wrong] = others[wrong]
         return [member.begin_at(np.ascontiguousarray(A[:, k])) for k, member in enumerate(self.members)]
 
-    # -- what the members have together -----------------------------------------------------------------------------------
+    # -- what the members have together ------------------------------------------------------------
 
     @property
     def a(self) -> np.ndarray:
@@ -91,7 +97,9 @@ class JointLeader(Leader):
             member.seen.certificate, member.point.intercept = self.certificate, 0.0
 
     def satisfied(self) -> bool:
-        """Whether to ask for a proof: the gap is small enough, and small problems are polished, as those of one head are."""
+        """Whether to ask for a proof: the gap is small enough, and small problems are polished, as those of
+        one head are.
+        """
         if self.certificate.gap > self.head.tol:
             return False
         first = self.members[0]
@@ -99,7 +107,9 @@ class JointLeader(Leader):
         return not (may_polish and self.course.polishes(self.violation, POLISHED))
 
     def next_stage(self) -> None:
-        """All classes go on with their next bounds, their dual variables multiplied by one number: rows keep their sums."""
+        """All classes go on with their next bounds, their dual variables multiplied by one number: rows keep
+        their sums.
+        """
         first, size = self.members[0], self.head.norm.dual(self.s)
         ratio = self.head.path[first.stage + 1] / first.bounds_factor
         t = min(max(self._dual_value() / size, min(ratio, 1.0)), ratio) if size > 0 else min(ratio, 1.0)
@@ -110,7 +120,7 @@ class JointLeader(Leader):
         self._hand_over_weights()
         self.course.start_stage()
 
-    # -- the next step ------------------------------------------------------------------------------------------------------
+    # -- the next step -----------------------------------------------------------------------------
 
     def next_working_set(self) -> np.ndarray:
         """Ids (q,) of the rows to move, or none after a weight step."""
@@ -118,17 +128,23 @@ class JointLeader(Leader):
         if first.seen.stale:
             return np.empty(0, np.int64)
         box = RowBox(np.zeros(len(first.a)), first.box.terms.bounds)
-        chosen = first.rows.next(first.seen.summary, np.abs(self.a).max(axis=1), box, first.rounds, shrinks=False)
+        chosen = first.rows.next(
+            first.seen.summary, np.abs(self.a).max(axis=1), box, first.rounds, shrinks=False
+        )
         for member in self.members:
             member.rows.ids = chosen
         return chosen
 
     def steps(self, ids: np.ndarray, block: WorkingBlock) -> list[Step]:
-        """Solve the sub-problem of a working set; moves dual variables and weights, and returns the change of every class."""
+        """Solve the sub-problem of a working set; moves dual variables and weights, and returns the change of
+        every class.
+        """
         members, before = self.members, self.a[ids]
         for member in members:
             member.point.before_step = member.a.copy()
-        gradients = np.stack([member.seen.summary.gradients_of(ids) for member in members], axis=1)  # (q, K, R)
+        gradients = np.stack(
+            [member.seen.summary.gradients_of(ids) for member in members], axis=1
+        )  # (q, K, R)
         offsets = np.stack([member.seen.summary.offsets_of(ids) for member in members], axis=1)
         self._move(ids, block, offsets, gradients)
         self._hand_over_weights()
@@ -141,12 +157,18 @@ class JointLeader(Leader):
         return steps
 
     def _move(self, ids: np.ndarray, block: WorkingBlock, offsets: np.ndarray, gradients: np.ndarray) -> None:
-        """Move rows and weights; a working set of all rows is solved several times where the weights answer and no shard need be asked."""
+        """Move rows and weights; a working set of all rows is solved several times where the weights answer
+        and no shard need be asked.
+        """
         terms = self.members[0].box.terms
         classes, upper = terms.targets[ids].astype(np.int64), terms.bounds[ids]
         linear = -offsets
         linear[np.arange(len(ids)), classes] += 1.0
-        whole, repeats, violation = len(ids) == self.members[0].box.n_active, self.rule.repeats, self.violation
+        whole, repeats, violation = (
+            len(ids) == self.members[0].box.n_active,
+            self.rule.repeats,
+            self.violation,
+        )
         precision = WHOLE if whole and not repeats else INNER
         again = whole and repeats and not block.asks_shards and len(ids) <= REPEATED_ROWS
         for repeat in range(MOST_REPEATS if again else 1):
@@ -156,7 +178,11 @@ class JointLeader(Leader):
             violation = violation_within(residual, A, classes, upper)
             if violation <= POLISHED or (repeat >= 2 and violation > 0.5 * before):
                 break
-            if again and self._gap_within(residual, linear, classes, upper) <= 0.5 * self.head.tol and len(ids) > POLISH_ROWS:
+            if (
+                again
+                and self._gap_within(residual, linear, classes, upper) <= 0.5 * self.head.tol
+                and len(ids) > POLISH_ROWS
+            ):
                 break
 
     def _move_once(
@@ -169,7 +195,10 @@ class JointLeader(Leader):
         upper: np.ndarray,
         tolerance: float,
     ) -> np.ndarray:
-        """The change (q, K, R) of the working set's gradients by one sub-problem. linear : (q, K) residual without the gradients."""
+        """The change (q, K, R) of the working set's gradients by one sub-problem.
+
+        linear : (q, K) residual without the gradients.
+        """
         rule, q, K = self.rule, len(ids), len(self.members)
         self.theta = rule.before_step(self.theta, self.s, self.noise)
         combination = self.coefficients.T @ self.theta
@@ -180,7 +209,17 @@ class JointLeader(Leader):
         residual, x = linear - gradients @ combination, self.a[ids]
         A = x.copy()
         Q = np.ascontiguousarray(block.hessian(combination, None, None))
-        move_rows(Q, np.ascontiguousarray(left), np.ascontiguousarray(right), residual, A, classes, upper, tolerance, 100 * q + 5_000)
+        move_rows(
+            Q,
+            np.ascontiguousarray(left),
+            np.ascontiguousarray(right),
+            residual,
+            A,
+            classes,
+            upper,
+            tolerance,
+            100 * q + 5_000,
+        )
         delta = A - x
         change = np.zeros(gradients.shape)
         for k in np.flatnonzero(delta.any(axis=0)):
@@ -196,15 +235,21 @@ class JointLeader(Leader):
         return t * change
 
     @staticmethod
-    def _between(x: np.ndarray, delta: np.ndarray, t: float, classes: np.ndarray, upper: np.ndarray) -> np.ndarray:
-        """A part t of a step, with every row in its box and its own class making up for the others' round-off."""
+    def _between(
+        x: np.ndarray, delta: np.ndarray, t: float, classes: np.ndarray, upper: np.ndarray
+    ) -> np.ndarray:
+        """A part t of a step, with every row in its box and its own class making up for the others'
+        round-off.
+        """
         rows = np.arange(len(x))
         moved = np.minimum(x + t * delta, 0.0)
         moved[rows, classes] = 0.0
         moved[rows, classes] = np.minimum(-moved.sum(axis=1), upper)
         return moved
 
-    def _gap_within(self, residual: np.ndarray, linear: np.ndarray, classes: np.ndarray, upper: np.ndarray) -> float:
+    def _gap_within(
+        self, residual: np.ndarray, linear: np.ndarray, classes: np.ndarray, upper: np.ndarray
+    ) -> float:
         """Relative gap of the problem that consists of the rows of a working set alone."""
         own = np.zeros(residual.shape)
         own[np.arange(len(own)), classes] = 1.0

@@ -2,8 +2,9 @@
 
     max_{a_1..a_H}  sum_h dual_value(a_h) - 1/2 dual_norm( sum_h s(a_h) ),     s_m(a) = a' K_m a
 
-Every head keeps its own box, intercept and working set; given the weights, the heads do not know of each other. The leader sums
-their quadratic terms, certifies them together, and takes the weight step once the SVMs at these weights are solved well enough.
+Every head keeps its own box, intercept and working set; given the weights, the heads do not know of each
+other. The leader sums their quadratic terms, certifies them together, and takes the weight step once the SVMs
+at these weights are solved well enough.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ NO_VALUES = np.empty(0)  # dual variables are kept by the members
 class Leader:
     """Leads `members`, which leave their weights and decisions to it; they are done together.
 
-    To the coordinator it is what a head is that stands alone: `settle`, `exhausted`, `certificate`, `widened`, `last_stage`, `next_stage`.
+    To the coordinator it is what a head is that stands alone: `settle`, `exhausted`, `certificate`,
+    `widened`, `last_stage`, `next_stage`.
     """
 
     def __init__(self, members: list[HeadSolver]):
@@ -32,7 +34,9 @@ class Leader:
         self.members, self.head = members, first.head
         self.theta, self.s = first.theta, first.s
         norm, step = first.head.norm, first.head.theta_step
-        self.rule = rule_of(norm, first.rule.used, first.head.tol, self.theta, first.head.solver, step, shared=True)
+        self.rule = rule_of(
+            norm, first.rule.used, first.head.tol, self.theta, first.head.solver, step, shared=True
+        )
         self.course = Course(first.head, first.course.patience)
         self.round_off = np.max([member.round_off for member in members], axis=0)
         self.certificate: Certificate | None = None
@@ -109,7 +113,9 @@ class Leader:
         members = self.members
         self.s = np.sum([member.s for member in members], axis=0)
         losses = sum(member.seen.losses.min() for member in members)
-        self.certificate = certify(self.head.norm, self.theta, self.s, self._dual_value(), np.zeros(1), np.array([losses]))
+        self.certificate = certify(
+            self.head.norm, self.theta, self.s, self._dual_value(), np.zeros(1), np.array([losses])
+        )
         for member in members:
             member.seen.certificate = replace(self.certificate, intercept=member.intercept)
 
@@ -120,7 +126,9 @@ class Leader:
         members = self.members
         a = np.concatenate([member.a for member in members])
         still = max(member.violation for member in members) <= STILL * members[0].box.unit
-        return CertifiedPoint(self.theta, self.s, self.round_off * float(a @ a), self.certificate, self._dual_value(), still)
+        return CertifiedPoint(
+            self.theta, self.s, self.round_off * float(a @ a), self.certificate, self._dual_value(), still
+        )
 
     def _found(self, member: HeadSolver) -> Found:
         return Found(member.certificate, member.a.copy(), self.theta.copy())

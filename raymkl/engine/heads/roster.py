@@ -1,4 +1,6 @@
-"""The heads of a run: at work, waiting for room or for another head, or still to be forgotten by the shards."""
+"""The heads of a run: at work, waiting for room or for another head, or still to be forgotten by the
+shards.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,9 @@ from .summary import Step
 class HeadAtWork:
     """A head that takes part in rounds.
 
-    normalisation : (E,) factors of the kernels. diagonal : (E,) mean of k(i, i) over its rows. step : its change that the shards have not
-    heard of yet. leader : of the heads that it shares its weights with, if it does.
+    normalisation : (E,) factors of the kernels. diagonal : (E,) mean of k(i, i) over its rows. step : its
+    change that the shards have not heard of yet. leader : of the heads that it shares its weights with, if it
+    does.
     """
 
     solver: HeadSolver
@@ -44,8 +47,8 @@ class HeadAtWork:
 class Roster:
     """Heads by number, in the order in which they came.
 
-    waiting : parties, that is heads that must come in together because they share their weights. dropped : heads that were at work, and
-    that the shards have not been told to forget. numbered : heads so far.
+    waiting : parties, that is heads that must come in together because they share their weights. dropped :
+    heads that were at work, and that the shards have not been told to forget. numbered : heads so far.
     """
 
     def __init__(self) -> None:
@@ -56,11 +59,16 @@ class Roster:
 
     @property
     def n_heads(self) -> int:
-        """Heads at work or waiting. Other threads may ask: nothing is changed while a list is made of what waits."""
+        """Heads at work or waiting.
+
+        Other threads may ask: nothing is changed while a list is made of what waits.
+        """
         return len(self.at_work) + sum(map(len, list(self.waiting)))
 
     def add(self, heads: list[Head], finished: Container[int] = ()) -> list[int]:
-        """Number new heads and let them wait, except those that are `finished` already; returns their numbers."""
+        """Number new heads and let them wait, except those that are `finished` already; returns their
+        numbers.
+        """
         numbers = list(range(self.numbered, self.numbered + len(heads)))
         self.numbered += len(heads)
         parties: dict[Any, list] = {}
@@ -68,15 +76,18 @@ class Roster:
             if h in finished:
                 continue
             head = head if head.after is None else replace(head, after=numbers[head.after])
-            parties.setdefault(("alone", h) if head.group is None else ("group", head.group), []).append((h, head))
+            parties.setdefault(("alone", h) if head.group is None else ("group", head.group), []).append(
+                (h, head)
+            )
         self.waiting.extend(parties.values())
         return numbers
 
     def call_up(self, room: int, begun: Container[int] = ()) -> list[tuple[int, Head]]:
-        """Heads that need not wait any longer, where `room` of them can work at a time; a party that is alone always can.
+        """Heads that need not wait any longer, where `room` of them can work at a time; a party that is alone
+        always can.
 
-        begun : heads that have a result, which those that come after them wait for. Nobody waits for one that is
-        gone without a result.
+        begun : heads that have a result, which those that come after them wait for. Nobody waits for one that
+        is gone without a result.
         """
         chosen: list[tuple[int, Head]] = []
         parties, later = list(self.waiting), []
@@ -95,7 +106,9 @@ class Roster:
         return chosen
 
     def drop(self, numbers: list[int]) -> list[int]:
-        """Forget heads, whether they work or wait, with the party that they wait in; returns those that were at work."""
+        """Forget heads, whether they work or wait, with the party that they wait in; returns those that were
+        at work.
+        """
         wanted, gone = set(numbers), [h for h in dict.fromkeys(numbers) if h in self.at_work]
         for h in gone:
             del self.at_work[h]

@@ -1,4 +1,6 @@
-"""What the coordinator hears of one head in a round, and what it answers: replies of all shards put together, and a change."""
+"""What the coordinator hears of one head in a round, and what it answers: replies of all shards put together,
+and a change.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from ..problem import HeadReply
 class HeadSummary:
     """Replies of all shards for one head, put together in the order of the shards.
 
-    ids : (k,) sorted rows whose `gradients` (k, R) and `offsets` (k,) came back. The rest is as in `HeadReply`.
+    ids : (k,) sorted rows whose `gradients` (k, R) and `offsets` (k,) came back. The rest is as in
+    `HeadReply`.
     """
 
     grow: np.ndarray
@@ -38,14 +41,20 @@ class HeadSummary:
         return cls(
             *sides,
             ids=np.concatenate([reply.ids for reply in replies]),
-            gradients=None if replies[0].gradients is None else np.concatenate([reply.gradients for reply in replies]),
+            gradients=None
+            if replies[0].gradients is None
+            else np.concatenate([reply.gradients for reply in replies]),
             quadratic=np.sum([reply.quadratic for reply in replies], axis=0),
             losses=np.sum([reply.losses for reply in replies], axis=0),
-            offsets=np.concatenate([np.zeros(len(reply.ids)) if reply.offsets is None else reply.offsets for reply in replies]),
+            offsets=np.concatenate(
+                [np.zeros(len(reply.ids)) if reply.offsets is None else reply.offsets for reply in replies]
+            ),
         )
 
     def gradients_of(self, ids: np.ndarray) -> np.ndarray | None:
-        """(len(ids), R) gradients of rows that were reported; None where shards keep f alone, which is then in the offsets."""
+        """(len(ids), R) gradients of rows that were reported; None where shards keep f alone, which is then
+        in the offsets.
+        """
         return None if self.gradients is None else self.gradients[np.searchsorted(self.ids, ids)]
 
     def offsets_of(self, ids: np.ndarray) -> np.ndarray:

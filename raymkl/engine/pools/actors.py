@@ -14,7 +14,10 @@ from ..shard.shard import Shard
 
 
 class ShardActor:
-    """Shards of several runs, each with its own rows and heads. Caches over rows that were put into the session stand between runs."""
+    """Shards of several runs, each with its own rows and heads.
+
+    Caches over rows that were put into the session stand between runs.
+    """
 
     def __init__(self) -> None:
         warm_up()

@@ -27,15 +27,17 @@ from .ray_shards import Place, Placement, ShardActors
 
 # A run that is watched reports this often.
 REPORT_SECONDS = 1.0
-# Without a checkpoint directory the driver still gets the state this often, in case that the coordinator is lost.
+# Without a checkpoint directory the driver still gets the state this often, in case that the coordinator is
+# lost.
 SNAPSHOT_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class RunRequest:
-    """One fit. run : its name. state : of an earlier run to go on from. policy : with what earlier coordinators lost. watched : whether
-    somebody reads the rows of the history, every_round : whether those of every round. The references in `placement` are not resolved
-    on the way: blocks travel to the shards and not through here.
+    """One fit. run : its name. state : of an earlier run to go on from. policy : with what earlier
+    coordinators lost. watched : whether
+    somebody reads the rows of the history, every_round : whether those of every round. The references in
+    `placement` are not resolved on the way: blocks travel to the shards and not through here.
     """
 
     run: str
@@ -85,10 +87,13 @@ class CoordinatorActor:
             self.ending.discard(request.run)
             del self.pools[request.run]
             coordinator = pool = None
-            gc.collect()  # what stands in reference cycles must not keep blocks in the object store until then
+            # what stands in reference cycles must not keep blocks in the object store until then
+            gc.collect()
         yield last
 
-    def _watched(self, request: RunRequest, coordinator: Any, policy: FailurePolicy, metrics: RunMetrics) -> Iterator[Event]:
+    def _watched(
+        self, request: RunRequest, coordinator: Any, policy: FailurePolicy, metrics: RunMetrics
+    ) -> Iterator[Event]:
         params, heads = request.params, request.heads
         told = saved = time.monotonic()
         every = params.checkpoint_every_s if params.checkpoint_dir is not None else SNAPSHOT_SECONDS
@@ -116,10 +121,15 @@ class CoordinatorActor:
                 yield from self._look_for_places(request, coordinator, lookout)
 
     def _look_for_places(self, request: RunRequest, coordinator: Any, lookout: Lookout) -> Iterator[Event]:
-        """Let shards move back to places of their own. Yields the state of a run that is to go on with other shards."""
+        """Let shards move back to places of their own.
+
+        Yields the state of a run that is to go on with other shards.
+        """
         pool = coordinator.crew.pool
         try:
-            lookout.look(pool, coordinator.crew, len(pool.shards.actors))  # there may be fewer rows than shards
+            lookout.look(
+                pool, coordinator.crew, len(pool.shards.actors)
+            )  # there may be fewer rows than shards
         except Resplit:
             state = state_of(coordinator, request.heads)
             if state is None:
@@ -164,4 +174,6 @@ class CoordinatorActor:
 @cache
 def coordinator_class(runs_at_once: int) -> Any:
     """The actor class, made once: Ray pickles it again for every new one."""
-    return ray.remote(concurrency_groups={"watch": 1}, max_concurrency=runs_at_once, max_restarts=0)(CoordinatorActor)
+    return ray.remote(concurrency_groups={"watch": 1}, max_concurrency=runs_at_once, max_restarts=0)(
+        CoordinatorActor
+    )

@@ -1,8 +1,9 @@
 """Clusters that may grow: whether there is an autoscaler, what it may add at most, and asking it for a place.
 
-Ray says little about that. A cluster's configuration (`get_cluster_config`, which Ray Train goes by) is written by some platforms only;
-the status that every autoscaler writes tells that there is one; the newer one also says which placement groups it can never place. So a
-request that exceeds the nodes that are alive is refused at once where Ray knows better, and after `timeout_s` where it does not.
+Ray says little about that. A cluster's configuration (`get_cluster_config`, which Ray Train goes by) is
+written by some platforms only; the status that every autoscaler writes tells that there is one; the newer one
+also says which placement groups it can never place. So a request that exceeds the nodes that are alive is
+refused at once where Ray knows better, and after `timeout_s` where it does not.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ GROWN = "the Ray cluster, with all nodes that its autoscaler may add,"
 
 @dataclass(frozen=True)
 class Growth:
-    """What a cluster may become. able : whether there is an autoscaler. rooms : its nodes at most, None where nobody says."""
+    """What a cluster may become.
+
+    able : whether there is an autoscaler. rooms : its nodes at most, None where nobody says.
+    """
 
     able: bool = False
     rooms: list[Room] | None = None
@@ -45,13 +49,19 @@ class Growth:
 
 def refusal(num_shards: int, demand: Room, growth: Growth, placement: str = "SPREAD") -> str | None:
     """Why the shards could never find a place, however the cluster grows; None where they might."""
-    return None if growth.rooms is None else trouble_with(num_shards, demand, growth.rooms, placement, where=GROWN)
+    return (
+        None
+        if growth.rooms is None
+        else trouble_with(num_shards, demand, growth.rooms, placement, where=GROWN)
+    )
 
 
 def rooms_at_most(groups: Iterable[Any], alive: Iterable[tuple[str, Room]], most: int) -> list[Room]:
-    """Nodes that a cluster may have. groups : kinds of nodes, with `name`, `resources` and `max_count` (-1 for any number).
+    """Nodes that a cluster may have. groups : kinds of nodes, with `name`, `resources` and `max_count` (-1
+    for any number).
 
-    alive : (kind, resources) of the nodes that are there; those of a kind in `groups` are counted there. most : of a kind that matter.
+    alive : (kind, resources) of the nodes that are there; those of a kind in `groups` are counted there. most
+    : of a kind that matter.
     """
     groups = list(groups)
     names = {group.name for group in groups}
@@ -63,15 +73,22 @@ def rooms_at_most(groups: Iterable[Any], alive: Iterable[tuple[str, Room]], most
 
 
 def is_managed(report: Mapping[str, Any] | None) -> bool:
-    """Whether the report of an autoscaler is of one that manages nodes; Ray runs one that only looks on everywhere else."""
+    """Whether the report of an autoscaler is of one that manages nodes; Ray runs one that only looks on
+    everywhere else.
+    """
     if not report:
         return False
     pending = [str(entry[1]) for entry in report.get("pending_nodes") or () if len(entry) > 1]
-    kinds = [*(report.get("active_nodes") or ()), *(report.get("idle_nodes") or ()), *(report.get("pending_launches") or ()), *pending]
+    kinds = [
+        *(report.get("active_nodes") or ()),
+        *(report.get("idle_nodes") or ()),
+        *(report.get("pending_launches") or ()),
+        *pending,
+    ]
     return any(not OWN_TYPE.fullmatch(kind) for kind in kinds)
 
 
-# -- Ray is asked ---------------------------------------------------------------------------------------------------------
+# -- Ray is asked ----------------------------------------------------------------------------------
 
 
 def growth_of_cluster(params: RayParams, num_shards: int) -> Growth:
@@ -80,7 +97,11 @@ def growth_of_cluster(params: RayParams, num_shards: int) -> Growth:
     if config is not None and config.node_group_configs:
         if params.label_selector:  # nobody says what labels the nodes to come will have
             return Growth(True)
-        alive = [((node.get("Labels") or {}).get("ray.io/node-group", ""), node["Resources"]) for node in ray.nodes() if node["Alive"]]
+        alive = [
+            ((node.get("Labels") or {}).get("ray.io/node-group", ""), node["Resources"])
+            for node in ray.nodes()
+            if node["Alive"]
+        ]
         return Growth(True, rooms_at_most(config.node_group_configs, alive, num_shards))
     deadline = time.monotonic() + min(FIRST_STATUS_SECONDS, params.timeout_s)
     while True:
@@ -91,8 +112,13 @@ def growth_of_cluster(params: RayParams, num_shards: int) -> Growth:
 
 
 def _report() -> tuple[dict | None, bool]:
-    """The last report of the autoscaler, and whether there is one at all. Both of Ray's autoscalers are asked."""
-    from ray.experimental.internal_kv import _internal_kv_get  # where the older one writes its status, for `ray status`
+    """The last report of the autoscaler, and whether there is one at all.
+
+    Both of Ray's autoscalers are asked.
+    """
+    from ray.experimental.internal_kv import (
+        _internal_kv_get,
+    )  # where the older one writes its status, for `ray status`
 
     status = _internal_kv_get(STATUS_KEY)
     if status:
@@ -102,7 +128,9 @@ def _report() -> tuple[dict | None, bool]:
     state = _cluster_status()
     if state is None or not state.HasField("autoscaling_state"):
         return None, False
-    return {"active_nodes": [node.ray_node_type_name for node in state.cluster_resource_state.node_states]}, True
+    return {
+        "active_nodes": [node.ray_node_type_name for node in state.cluster_resource_state.node_states]
+    }, True
 
 
 def _cluster_status() -> Any:
@@ -125,19 +153,30 @@ def _is_infeasible(group: Any) -> bool:
     if state is None:
         return False
     name = group.id.hex()
-    return any(name in request.details for request in state.autoscaling_state.infeasible_gang_resource_requests)
+    return any(
+        name in request.details for request in state.autoscaling_state.infeasible_gang_resource_requests
+    )
 
 
-def grow(num_shards: int, params: RayParams, demand: Mapping[str, float], trouble: str, patience: float) -> None:
+def grow(
+    num_shards: int, params: RayParams, demand: Mapping[str, float], trouble: str, patience: float
+) -> None:
     """Ask the autoscaler for nodes for so many shards, and wait until they are there. Says what it waits for.
 
-    demand : of a shard. trouble : why it finds no place now, in words. Raises ShardFailure when the nodes do not come in time.
+    demand : of a shard. trouble : why it finds no place now, in words. Raises ShardFailure when the nodes do
+    not come in time.
     """
     labels = None if not params.label_selector else [dict(params.label_selector)] * num_shards
-    group = placement_group([dict(demand)] * num_shards, strategy=params.placement, bundle_label_selector=labels)
+    group = placement_group(
+        [dict(demand)] * num_shards, strategy=params.placement, bundle_label_selector=labels
+    )
     started = said = time.monotonic()
-    asked = f"{num_shards} shard{'s' if num_shards > 1 else ''} of " + " and ".join(in_words(*each) for each in demand.items())
-    logger.warning("%s: the autoscaler is asked for nodes, waiting up to %.0f s: %s", asked, patience, trouble)
+    asked = f"{num_shards} shard{'s' if num_shards > 1 else ''} of " + " and ".join(
+        in_words(*each) for each in demand.items()
+    )
+    logger.warning(
+        "%s: the autoscaler is asked for nodes, waiting up to %.0f s: %s", asked, patience, trouble
+    )
     try:
         while not group.wait(timeout_seconds=GLANCE_SECONDS):
             now = time.monotonic()
@@ -145,7 +184,8 @@ def grow(num_shards: int, params: RayParams, demand: Mapping[str, float], troubl
                 raise ValueError(f"{trouble}; its autoscaler says that it can never add nodes for {asked}")
             if now - started >= patience:
                 raise ShardFailure(
-                    f"{trouble}; its autoscaler was asked for nodes, and they did not come within {patience:.0f} seconds (timeout_s)"
+                    f"{trouble}; its autoscaler was asked for nodes, and they did not come within "
+                    f"{patience:.0f} seconds (timeout_s)"
                 )
             if now - said >= SAY_SECONDS:
                 said = now

@@ -1,4 +1,7 @@
-"""The local pool: shards in this process, one thread each. The Ray pool in `ray_pool` has the same methods."""
+"""The local pool: shards in this process, one thread each.
+
+The Ray pool in `ray_pool` has the same methods.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,16 @@ LIGHT_ROWS_PER_THREAD = 2_000
 
 
 class LocalPool:
-    """Shards over contiguous ranges of rows; every call goes to all of them and answers come back in their order."""
+    """Shards over contiguous ranges of rows; every call goes to all of them and answers come back in their
+    order.
+    """
 
     generation = 0  # threads of this process are never replaced
     members = ()
 
-    def __init__(self, rows: dict, problem: Problem, num_shards: int | None = None, kept: dict[int, dict] | None = None):
+    def __init__(
+        self, rows: dict, problem: Problem, num_shards: int | None = None, kept: dict[int, dict] | None = None
+    ):
         """kept : caches over these rows that stand between runs, by shard (see `rounds.caches`)."""
         n = problem.n_rows
         if num_shards is None:
@@ -32,12 +39,14 @@ class LocalPool:
             worth = LIGHT_ROWS_PER_THREAD if problem.light else ROWS_PER_THREAD
             num_shards = max(1, min(usable_cpus(), n * (1 + sum(problem.depths.values())) // worth, n))
         self.ranges = split_ranges(n, num_shards)
-        self.shards = [Shard(standing=None if kept is None else kept.setdefault(s, {})) for s in range(len(self.ranges))]
+        self.shards = [
+            Shard(standing=None if kept is None else kept.setdefault(s, {})) for s in range(len(self.ranges))
+        ]
         for shard, (first, last) in zip(self.shards, self.ranges, strict=True):
             shard.load(take(rows, slice(first, last)), first, problem)
         self.executor = ThreadPoolExecutor(num_shards - 1) if num_shards > 1 else None
-        # Several threads calling BLAS at once would otherwise start threads of their own, and threads of BLAS wait for each other longer
-        # than they work on the blocks that are multiplied here.
+        # Several threads calling BLAS at once would otherwise start threads of their own, and threads of BLAS
+        # wait for each other longer than they work on the blocks that are multiplied here.
         self.limits = one_blas_thread()
 
     def load(self, shards: list[int]) -> None:
@@ -49,7 +58,9 @@ class LocalPool:
 
     def call_some(self, calls: list[tuple[int, str, tuple]]) -> list:
         """Results of calls (shard, method, arguments)."""
-        wanted = [partial(getattr(self.shards[shard], method), *arguments) for shard, method, arguments in calls]
+        wanted = [
+            partial(getattr(self.shards[shard], method), *arguments) for shard, method, arguments in calls
+        ]
         return [call() for call in wanted] if self.executor is None else side_by_side(self.executor, wanted)
 
     def replace(self, shards: list[int]) -> None:

@@ -1,4 +1,6 @@
-"""Figures of a run for Ray's metrics (Prometheus, dashboard): gap, rounds, cached columns, bytes, failures, per job."""
+"""Figures of a run for Ray's metrics (Prometheus, dashboard): gap, rounds, cached columns, bytes, failures,
+per job.
+"""
 
 from __future__ import annotations
 

@@ -8,8 +8,9 @@ from typing import Any, Protocol
 class Pool(Protocol):
     """Shards over contiguous ranges of rows.
 
-    ranges : (first, last) row of every shard. generation : how often shards were replaced. members : who they are; equal while no shard
-    was replaced, also from one run to the next. Calls raise `ShardsLost` for shards that do not answer.
+    ranges : (first, last) row of every shard. generation : how often shards were replaced. members : who they
+    are; equal while no shard was replaced, also from one run to the next. Calls raise `ShardsLost` for shards
+    that do not answer.
     """
 
     ranges: list[tuple[int, int]]

@@ -30,8 +30,9 @@ LOSSES = (
 class RayPool:
     """One run on the shard actors of a session; calls go to all of them and answers come back in their order.
 
-    A call raises `ShardsLost` for actors that died or answer neither the call nor a ping in `timeout_s` seconds; those that are being
-    started have `START_SECONDS`. Answers of an actor that was replaced are never looked at again. waits_for : what is being started.
+    A call raises `ShardsLost` for actors that died or answer neither the call nor a ping in `timeout_s`
+    seconds; those that are being started have `START_SECONDS`. Answers of an actor that was replaced are
+    never looked at again. waits_for : what is being started.
     """
 
     def __init__(self, shards: ShardActors, placement: Placement, params: RayParams, run: str | None = None):
@@ -49,7 +50,10 @@ class RayPool:
         return tuple(actor._actor_id.hex() for actor in self.actors)
 
     def _replace_dead(self) -> ShardsLost | None:
-        """Replace actors that are gone already. Those that were lost since the last run are no loss of this one; the first run has all."""
+        """Replace actors that are gone already.
+
+        Those that were lost since the last run are no loss of this one; the first run has all.
+        """
         lost: dict[int, Exception] = {}
         pings = [ping(actor) for actor in self.actors]
         ray.wait(pings, num_returns=len(pings), timeout=self.params.timeout_s)
@@ -65,14 +69,19 @@ class RayPool:
         if not lost or not first:
             return None
         preempted = any(getattr(error, "preempted", False) for error in lost.values())
-        return ShardsLost({s: reason_of(error) for s, error in lost.items()}, preempted, unstarted=lost, dead=dead_nodes())
+        return ShardsLost(
+            {s: reason_of(error) for s, error in lost.items()}, preempted, unstarted=lost, dead=dead_nodes()
+        )
 
     def load(self, shards: list[int]) -> None:
         """Have shards read their rows."""
         threads = max(1, int(self.params.cpus_per_shard))
         placement = self.placement
         references = [
-            self.actors[s].load.remote(self.run, placement.blocks[s], self.ranges[s][0], placement.problem, threads) for s in shards
+            self.actors[s].load.remote(
+                self.run, placement.blocks[s], self.ranges[s][0], placement.problem, threads
+            )
+            for s in shards
         ]
         self._fetched(references, shards)
 
@@ -80,7 +89,10 @@ class RayPool:
         """Result of a shard method from every shard, in the order of the shards."""
         # What is large goes into the object store once, not once per shard.
         values = [_stored(argument) for argument in arguments] if len(self.actors) > 1 else arguments
-        return self._fetched([actor.call.remote(self.run, method, *values) for actor in self.actors], list(range(len(self.actors))))
+        return self._fetched(
+            [actor.call.remote(self.run, method, *values) for actor in self.actors],
+            list(range(len(self.actors))),
+        )
 
     def call_some(self, calls: list[tuple[int, str, tuple]]) -> list:
         """Results of calls (shard, method, arguments), at most one per shard."""
@@ -110,21 +122,31 @@ class RayPool:
                 results.append(ray.get(reference, timeout=self.params.timeout_s))
                 self._has_answered(shard)
             except ray.exceptions.GetTimeoutError:
-                lost[shard] = TimeoutError(f"its answer did not arrive within timeout_s={self.params.timeout_s:g} seconds")
+                lost[shard] = TimeoutError(
+                    f"its answer did not arrive within timeout_s={self.params.timeout_s:g} seconds"
+                )
             except LOSSES as error:
                 lost[shard] = error
         if lost:
             lost |= self._dead()
-            # When one shard goes, others may be missed for other reasons as it seems; a preempted node explains them all.
+            # When one shard goes, others may be missed for other reasons as it seems; a preempted node
+            # explains them all.
             preempted = any(getattr(error, "preempted", False) for error in lost.values())
             nodes = {shard: self.shards.started.get(self.actors[shard]._actor_id.hex()) for shard in lost}
             # What its own code raised at the start it would raise again.
-            unstarted = [s for s, error in lost.items() if not (self._has_started(s) or getattr(error, "actor_init_failed", False))]
-            raise ShardsLost({s: reason_of(error) for s, error in lost.items()}, preempted, nodes, unstarted, dead_nodes())
+            unstarted = [
+                s
+                for s, error in lost.items()
+                if not (self._has_started(s) or getattr(error, "actor_init_failed", False))
+            ]
+            raise ShardsLost(
+                {s: reason_of(error) for s, error in lost.items()}, preempted, nodes, unstarted, dead_nodes()
+            )
         return results
 
     def _unanswered(self, references: list, shards: list[int], patience: float) -> dict[int, Exception]:
-        """Wait until every call is answered or its shard is known to be silent; returns the silent ones with what says so.
+        """Wait until every call is answered or its shard is known to be silent; returns the silent ones with
+        what says so.
 
         patience : seconds until the first ping.
         """
@@ -164,7 +186,10 @@ class RayPool:
         return silent
 
     def _dead(self) -> dict[int, Exception]:
-        """Shards that Ray knows to be gone, and why. Asked at a loss: all that a node takes along is one event, and Ray knows best why."""
+        """Shards that Ray knows to be gone, and why.
+
+        Asked at a loss: all that a node takes along is one event, and Ray knows best why.
+        """
         pings = {s: ping(actor) for s, actor in enumerate(self.actors)}
         dead: dict[int, Exception] = {}
         answered, _ = ray.wait(list(pings.values()), num_returns=len(pings), timeout=LOOK_SECONDS)
@@ -184,14 +209,17 @@ class RayPool:
 
     def _say_what_starts(self, shards: list[int], what: str = "to start") -> None:
         since = time.monotonic() - min((self.begun[s] for s in shards), default=0.0)
-        names = f"shard{'s' if len(shards) > 1 else ''} {', '.join(map(str, shards[:8]))}{', ...' if len(shards) > 8 else ''}"
+        names = (
+            f"shard{'s' if len(shards) > 1 else ''} "
+            f"{', '.join(map(str, shards[:8]))}{', ...' if len(shards) > 8 else ''}"
+        )
         self.waits_for = f"{names} {what}, for {since:.0f} s" if shards else None
 
     def replace(self, shards: list[int]) -> None:
         """Start new actors in the place of lost ones and give them their rows.
 
-        The place of a shard on a lost node comes back when another node joins. A run does not wait long for that: the shard then
-        moves in with others, on a node that is alive, without a CPU of its own.
+        The place of a shard on a lost node comes back when another node joins. A run does not wait long for
+        that: the shard then moves in with others, on a node that is alive, without a CPU of its own.
         """
         self.generation += 1
         for s in shards:
@@ -202,7 +230,10 @@ class RayPool:
         self.load(shards)
 
     def _without_place(self, shards: list[int]) -> list[int]:
-        """Those of the shards that found no place in time. One that has a place may take longer to start, which is another matter."""
+        """Those of the shards that found no place in time.
+
+        One that has a place may take longer to start, which is another matter.
+        """
         pings = {ping(self.actors[s]): s for s in shards}
         deadline = time.monotonic() + PLACE_SECONDS
         while pings and time.monotonic() < deadline:
@@ -211,13 +242,14 @@ class RayPool:
                 try:
                     self._has_answered(s, ray.get(answer))
                 except LOSSES:
-                    # Ray may not know yet that a node is gone, and start another actor on it: that is part of the same loss.
+                    # Ray may not know yet that a node is gone, and start another actor on it: that is part of
+                    # the same loss.
                     self._begin(s)
                     pings[ping(self.actors[s])] = s
             self._say_what_starts(sorted(pings.values()), "to find a place and start")
         return [] if not pings or is_placed(self.shards.group) else sorted(pings.values())
 
-    # -- places -------------------------------------------------------------------------------------------------------
+    # -- places ------------------------------------------------------------------------------------
 
     def places(self) -> int:
         """Shards that would find a place now; in somebody's placement group as many as there are."""
@@ -249,9 +281,15 @@ def reason_of(error: Exception) -> str:
 
 
 def _stored(argument: Any) -> Any:
-    """What to pass for an argument that several shards are given: itself when it is small, else a reference to it."""
+    """What to pass for an argument that several shards are given: itself when it is small, else a reference
+    to it.
+    """
     if argument is None or isinstance(argument, int | float | str):
         return argument
     buffers: list = []  # arrays are measured, not copied; kernels may hold functions of a notebook
     size = len(ray.cloudpickle.dumps(argument, protocol=5, buffer_callback=buffers.append))
-    return argument if size + sum(buffer.raw().nbytes for buffer in buffers) <= PASSED_BYTES else ray.put(argument)
+    return (
+        argument
+        if size + sum(buffer.raw().nbytes for buffer in buffers) <= PASSED_BYTES
+        else ray.put(argument)
+    )

@@ -4,8 +4,8 @@
     coordinator  runs the rounds
     shards       read their blocks without a copy
 
-The coordinator and the shards are the driver's actors and end with it. When the coordinator is lost, all of them are started anew, and runs
-go on from their last state.
+The coordinator and the shards are the driver's actors and end with it. When the coordinator is lost, all of
+them are started anew, and runs go on from their last state.
 """
 
 from __future__ import annotations
@@ -31,22 +31,36 @@ from ..programs.program import Program
 from .coordinator_actor import RunRequest, coordinator_class
 from .placement import LOOK_SECONDS, dead_nodes, most_shards, places_for, spare_cpus, wait_for_place
 from .ray_pool import LOSSES, reason_of
-from .ray_shards import PLACE_SECONDS, RUNS_AT_ONCE, Place, Placement, end_shards, placed, start_again, start_shards
+from .ray_shards import (
+    PLACE_SECONDS,
+    RUNS_AT_ONCE,
+    Place,
+    Placement,
+    end_shards,
+    placed,
+    start_again,
+    start_shards,
+)
 
 logger = logging.getLogger("raymkl")
 
-# A coordinator reports between rounds, unwatched every `timeout_s`; so many times that without a word mean that it is gone, unless it says
-# that something is being started.
+# A coordinator reports between rounds, unwatched every `timeout_s`; so many times that without a word mean
+# that it is gone, unless it says that something is being started.
 SILENCE = 10.0
 # How often a run that waits says for what.
 WAITING_SECONDS = 10.0
 
 
 def ensure_ray() -> None:
-    """Connect to a running cluster, or start one here: as Ray is set up by the user (RAY_ADDRESS and the like), nothing else is set."""
+    """Connect to a running cluster, or start one here: as Ray is set up by the user (RAY_ADDRESS and the
+    like), nothing else is set.
+    """
     if not ray.is_initialized():
         context = ray.init()
-        where, page = getattr(context, "address_info", {}).get("gcs_address", "a server of it"), getattr(context, "dashboard_url", None)
+        where, page = (
+            getattr(context, "address_info", {}).get("gcs_address", "a server of it"),
+            getattr(context, "dashboard_url", None),
+        )
         logger.info("Ray was not connected yet; now at %s%s", where, f", dashboard at {page}" if page else "")
 
 
@@ -60,7 +74,8 @@ def say(report: Callable[[dict], None] | None, line: str) -> None:
 class CoordinatorLost(Exception):
     """The coordinator's process or node is gone, or it has been silent for too long.
 
-    begun : whether it had begun with the run. preempted : whether Ray says that its node was taken back. node : where it lived, if known.
+    begun : whether it had begun with the run. preempted : whether Ray says that its node was taken back. node
+    : where it lived, if known.
     """
 
     def __init__(self, reason: str, begun: bool, preempted: bool = False, node: str | None = None):
@@ -69,11 +84,16 @@ class CoordinatorLost(Exception):
 
     def as_loss(self) -> ShardsLost:
         """The same as the failure policy counts it."""
-        return ShardsLost({-1: str(self)}, self.preempted, {-1: self.node}, () if self.begun else (-1,), dead_nodes())
+        return ShardsLost(
+            {-1: str(self)}, self.preempted, {-1: self.node}, () if self.begun else (-1,), dead_nodes()
+        )
 
 
 class RaySession:
-    """Actors of a session. count : of shards. row_bytes : what the rows of a shard will take, where it is known."""
+    """Actors of a session.
+
+    count : of shards. row_bytes : what the rows of a shard will take, where it is known.
+    """
 
     def __init__(self, count: int, params: RayParams, patience: float = 0.0, row_bytes: int = 0):
         self.count, self.params, self.row_bytes = count, params, row_bytes
@@ -92,7 +112,9 @@ class RaySession:
             self.place = start_again(lost, patience, self.row_bytes)
         try:
             more = {"runtime_env": dict(self.params.runtime_env)} if self.params.runtime_env else {}
-            self.coordinator = coordinator_class(RUNS_AT_ONCE).options(num_cpus=cpus, **more).remote(self.place)
+            self.coordinator = (
+                coordinator_class(RUNS_AT_ONCE).options(num_cpus=cpus, **more).remote(self.place)
+            )
         except BaseException:
             self._end()
             raise
@@ -123,7 +145,7 @@ class RaySession:
                 self._start(patience, lost)
                 self.generation += 1
 
-    # -- rows ---------------------------------------------------------------------------------------------------------
+    # -- rows --------------------------------------------------------------------------------------
 
     def _placement(self, rows: dict, problem: Problem) -> Placement:
         """Rows in the object store; those that were put are there already, after the first fit."""
@@ -139,7 +161,7 @@ class RaySession:
             for name in names:
                 self.coordinator.forget.remote(name)
 
-    # -- fits ---------------------------------------------------------------------------------------------------------
+    # -- fits --------------------------------------------------------------------------------------
 
     def train(
         self,
@@ -181,10 +203,14 @@ class RaySession:
                         ending = True
                         self.coordinator.wind_up.options(concurrency_group="watch").remote(request.run)
             except Resplit as other:
-                say(watch.report, f"going on with {other.count} shards instead of {self.count}: so many find a place")
+                say(
+                    watch.report,
+                    f"going on with {other.count} shards instead of {self.count}: so many find a place",
+                )
                 self._restart(generation, params.timeout_s, other.count)
             except CoordinatorLost as error:
-                # Its last state is here; another coordinator with new shards goes on from there, once they find a place.
+                # Its last state is here; another coordinator with new shards goes on from there, once they
+                # find a place.
                 if error.begun or policy.event.shards or first:
                     policy.lose(error.as_loss(), time.time())
                 else:  # it was gone before this fit came, since the last one
@@ -192,7 +218,9 @@ class RaySession:
                 for line in policy.take_news():
                     say(watch.report, line)
                 if not error.begun:
-                    time.sleep(LOOK_SECONDS)  # Ray may not know yet that a node is gone, and put the next one there as well
+                    time.sleep(
+                        LOOK_SECONDS
+                    )  # Ray may not know yet that a node is gone, and put the next one there as well
                 self._restart(generation, params.timeout_s)
 
     def _events(self, request: RunRequest) -> Iterator[Event]:
@@ -220,7 +248,9 @@ class RaySession:
             over = True
             # What its own code raised at the start it would raise again: that is no slow start.
             begun = begun or getattr(error, "actor_init_failed", False)
-            raise CoordinatorLost(reason_of(error), begun, getattr(error, "preempted", False), _known(where)) from None
+            raise CoordinatorLost(
+                reason_of(error), begun, getattr(error, "preempted", False), _known(where)
+            ) from None
         except ray.exceptions.RayTaskError as error:
             over = True
             raise error.cause if isinstance(error.cause, Exception) else ShardFailure(str(error)) from None
@@ -229,20 +259,36 @@ class RaySession:
                 coordinator.stop.options(concurrency_group="watch").remote(request.run)
 
     def _wait_for_place(self, place: Place) -> None:
-        """Raise ShardFailure when the shards find no place in time, and Resplit when fewer shards would find one."""
+        """Raise ShardFailure when the shards find no place in time, and Resplit when fewer shards would find
+        one.
+        """
         if place.crowded:
             return
         soon = max(1, ceil(min(PLACE_SECONDS, self.params.timeout_s)))  # Ray cuts it to whole seconds
-        # While a group is being placed, what it takes is neither free nor its own yet; those who wait for long wait for a node.
-        if self.params.bounds is not None and place.group[1] and not place.group[0].wait(timeout_seconds=soon):
+        # While a group is being placed, what it takes is neither free nor its own yet; those who wait for
+        # long wait for a node.
+        if (
+            self.params.bounds is not None
+            and place.group[1]
+            and not place.group[0].wait(timeout_seconds=soon)
+        ):
             fewer = self.params.shards_where(places_for(place.group, self.params))
             if fewer is not None and fewer < self.count:
                 raise Resplit(fewer)
         wait_for_place(place.group, place.actors, self.params)
 
-    def _until_ready(self, running: Any, coordinator: Any, request: RunRequest, begun: bool) -> Iterator[Event]:
-        """Wait for the next word of a run, and say what it waits for. Raises CoordinatorLost when there is none for too long."""
-        limit = SILENCE * request.params.timeout_s if begun else max(SILENCE * request.params.timeout_s, START_SECONDS)
+    def _until_ready(
+        self, running: Any, coordinator: Any, request: RunRequest, begun: bool
+    ) -> Iterator[Event]:
+        """Wait for the next word of a run, and say what it waits for.
+
+        Raises CoordinatorLost when there is none for too long.
+        """
+        limit = (
+            SILENCE * request.params.timeout_s
+            if begun
+            else max(SILENCE * request.params.timeout_s, START_SECONDS)
+        )
         heard = started = time.monotonic()
         while not ray.wait([running], timeout=min(WAITING_SECONDS, limit))[0]:
             asked = coordinator.waits_for.options(concurrency_group="watch").remote(request.run)

@@ -1,7 +1,8 @@
-"""Shard actors: started all at once, with a place of their own, shared by the runs of a session, and gone when it is over.
+"""Shard actors: started all at once, with a place of their own, shared by the runs of a session, and gone
+when it is over.
 
-Who starts them kills them and removes the placement group whatever happens, and if that process itself is killed, Ray ends the actors
-that it owned.
+Who starts them kills them and removes the placement group whatever happens, and if that process itself is
+killed, Ray ends the actors that it owned.
 """
 
 from __future__ import annotations
@@ -49,17 +50,25 @@ def start_shard(index: int, place: Place, crowded: bool = False) -> Any:
         nodes = _possible_nodes(params)
         options["num_cpus"] = 0
         if nodes:
-            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(nodes[index % len(nodes)], soft=True)
+            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(
+                nodes[index % len(nodes)], soft=True
+            )
     else:
         options["num_cpus"], options["memory"] = place.demand["CPU"], place.demand.get("memory", 0)
         options["resources"] = dict(params.resources or {})
-        options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index if ours else -1)
+        options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(
+            group, placement_group_bundle_index=index if ours else -1
+        )
     return _shard_class().options(**options).remote()
 
 
 def _possible_nodes(params: RayParams) -> list[str]:
     """Nodes that have what a shard asks for, whoever uses it."""
-    alive = [node for node in ray.nodes() if node["Alive"] and matches(node.get("Labels") or {}, params.label_selector)]
+    alive = [
+        node
+        for node in ray.nodes()
+        if node["Alive"] and matches(node.get("Labels") or {}, params.label_selector)
+    ]
     asked = demand_of(params)
     return [node["NodeID"] for node in alive if all(node["Resources"].get(name, 0.0) > 0 for name in asked)]
 
@@ -71,9 +80,11 @@ def ping(actor: Any) -> Any:
 
 @dataclass
 class Place:
-    """Where shards live. actors : in the order of the shards. group : (placement group, ours). params : what they were started with.
+    """Where shards live. actors : in the order of the shards. group : (placement group, ours). params : what
+    they were started with.
 
-    demand : what each of them reserves, by resource. crowded : all of them live with others, the group has no place yet.
+    demand : what each of them reserves, by resource. crowded : all of them live with others, the group has no
+    place yet.
     """
 
     actors: list
@@ -85,7 +96,10 @@ class Place:
 
 @contextmanager
 def shard_actors(count: int, params: RayParams, patience: float = 0.0) -> Iterator[Place]:
-    """So many shard actors with a place of their own. They end with the block. patience : seconds to wait for nodes that may still join."""
+    """So many shard actors with a place of their own.
+
+    They end with the block. patience : seconds to wait for nodes that may still join.
+    """
     place = start_shards(count, params, patience)
     try:
         wait_for_place(place.group, place.actors, params)
@@ -95,7 +109,10 @@ def shard_actors(count: int, params: RayParams, patience: float = 0.0) -> Iterat
 
 
 def start_shards(count: int, params: RayParams, patience: float = 0.0, row_bytes: int = 0) -> Place:
-    """Have shard actors started; they are on their way when this returns. row_bytes : what the rows of a shard take, where it is known."""
+    """Have shard actors started; they are on their way when this returns.
+
+    row_bytes : what the rows of a shard take, where it is known.
+    """
     demand = check_resources(count, params, patience, row_bytes)
     wait_for_cpus(count * params.cpus_per_shard)
     place = Place([], ask_for_place(count, params, demand), params, demand)
@@ -108,7 +125,8 @@ def start_shards(count: int, params: RayParams, patience: float = 0.0, row_bytes
 
 
 def start_again(lost: Place, patience: float = 0.0, row_bytes: int = 0) -> Place:
-    """Shard actors in the place of others of which nothing is left; without a place within a while they move in with others.
+    """Shard actors in the place of others of which nothing is left; without a place within a while they move
+    in with others.
 
     Where no node could hold one of them, nodes are waited for: see `start_shards`.
     """
@@ -138,18 +156,27 @@ def end_shards(place: Place) -> None:
 
 
 class ShardActors:
-    """The shard actors of a session, as its coordinator sees them: one of them may be another one tomorrow."""
+    """The shard actors of a session, as its coordinator sees them: one of them may be another one
+    tomorrow.
+    """
 
     def __init__(self, place: Place):
         self.actors, self.group, self.place = list(place.actors), place.group, place
         self.lock = threading.Lock()
         self.used = False  # by a run
         self.replacements: list = []
-        self.crowded = set(range(len(place.actors))) if place.crowded else set()  # shards that live with others
-        self.started: dict[str, str | None] = {}  # actors that have answered, by their names, and their nodes as far as they are known
+        self.crowded = (
+            set(range(len(place.actors))) if place.crowded else set()
+        )  # shards that live with others
+        self.started: dict[
+            str, str | None
+        ] = {}  # actors that have answered, by their names, and their nodes as far as they are known
 
     def replaced(self, s: int, lost: Any, crowded: bool = False) -> Any:
-        """Another actor in the place of one that was lost, started now unless another run has done so. crowded : see `start_shard`."""
+        """Another actor in the place of one that was lost, started now unless another run has done so.
+
+        crowded : see `start_shard`.
+        """
         with self.lock:
             if self.actors[s] is lost:
                 ray.kill(lost)
@@ -166,7 +193,10 @@ class ShardActors:
 
 @dataclass(frozen=True)
 class Placement:
-    """Rows in the object store. blocks, problem : references to one Arrow block per shard and to the problem. rows : name of put rows."""
+    """Rows in the object store.
+
+    blocks, problem : references to one Arrow block per shard and to the problem. rows : name of put rows.
+    """
 
     blocks: list
     ranges: list[tuple[int, int]]

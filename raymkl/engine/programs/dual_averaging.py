@@ -1,14 +1,20 @@
-"""Mirror descent by dual averaging, as far as it knows nothing of rows: weights of kernels, lost margins, certificates, row orders.
+"""Mirror descent by dual averaging, as far as it knows nothing of rows: weights of kernels, lost margins,
+certificates, row orders.
 
-    min_w  1/2 ||w||_{2,p}^2 + sum_m rho_m ||w_m|| + sum_i C_i max_k( [k != y_i] + f_k(x_i) - f_{y_i}(x_i) ),   f_k = sum_m <w_km, phi_m>
+    min_w  1/2 ||w||_{2,p}^2 + sum_m rho_m ||w_m|| + sum_i C_i max_k( [k != y_i] + f_k(x_i) - f_{y_i}(x_i) ),
+           f_k = sum_m <w_km, phi_m>
 
-A row whose best wrong class comes within one of the right one has lost its margin: N[i, y_i] grows by the row's weight c_i, N[i, k] of the
-wrong class falls by it. After t visits, with theta_m = sum_i phi_m(x_i) N_i, n rows in all and alpha = 1/(C n),
+A row whose best wrong class comes within one of the right one has lost its margin: N[i, y_i] grows by the
+row's weight c_i, N[i, k] of the wrong class falls by it. After t visits, with theta_m = sum_i phi_m(x_i) N_i,
+n rows in all and alpha = 1/(C n),
 
-    w_m = mu_m theta_m / (alpha t),     mu_m = nu_m^(q-1) / (||nu||_q^(q-2) ||theta_m||),     nu_m = (||theta_m|| - t price_m)_+
+    w_m = mu_m theta_m / (alpha t),     mu_m = nu_m^(q-1) / (||nu||_q^(q-2) ||theta_m||),     nu_m =
+    (||theta_m|| - t price_m)_+
 
-At the end of an epoch every row was visited t / n times, so `A = C n N / t` has a_ik <= C_i [k = y_i] and rows that sum to zero: it is
-feasible in the dual problem  max_a sum_i a_{i,y_i} - 1/2 || ( (sqrt(s_m) - rho_m)_+ )_m ||_q^2,  s_m = sum_k a_k' K_m a_k.  There is no
+At the end of an epoch every row was visited t / n times, so `A = C n N / t` has a_ik <= C_i [k = y_i] and
+rows that sum to zero: it is
+feasible in the dual problem  max_a sum_i a_{i,y_i} - 1/2 || ( (sqrt(s_m) - rho_m)_+ )_m ||_q^2,  s_m = sum_k
+a_k' K_m a_k.  There is no
 further price for primal value, dual value and gap than the losses of all rows.
 """
 
@@ -19,8 +25,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# Scores that differ by less than this part of their size are taken for equal: round-off, another one for every number of shards, does not
-# decide between them.
+# Scores that differ by less than this part of their size are taken for equal: round-off, another one for
+# every number of shards, does not decide between them.
 SAME_SCORE = 1e-10
 # Streams of random numbers of one seed.
 ORDER, LANDMARKS = 0, 1
@@ -30,9 +36,9 @@ ORDER, LANDMARKS = 0, 1
 class Task:
     """What is to be learned, besides rows.
 
-    y : (n,) classes 0..K-1. weights : (n,) of the rows, 0 for those that do not count. C, q : of the problem. prices : (M,) beta times the
-    cost of every kernel; rho_m = prices[m] * sum_i C_i. batch_size, max_iter, tol, seed : of the run. window : rows that are shuffled
-    among each other, or None for all.
+    y : (n,) classes 0..K-1. weights : (n,) of the rows, 0 for those that do not count. C, q : of the problem.
+    prices : (M,) beta times the cost of every kernel; rho_m = prices[m] * sum_i C_i. batch_size, max_iter,
+    tol, seed : of the run. window : rows that are shuffled among each other, or None for all.
     """
 
     y: np.ndarray
@@ -87,14 +93,18 @@ def norm(values: np.ndarray, p: float) -> float:
 
 
 def kernel_weights(lengths: np.ndarray, prices: np.ndarray, q: float) -> np.ndarray:
-    """(M,) mu of lengths ||theta_m|| and what they are lowered by; 0 for kernels that are not worth their price."""
+    """(M,) mu of lengths ||theta_m|| and what they are lowered by; 0 for kernels that are not worth their
+    price.
+    """
     nu = np.maximum(lengths - prices, 0.0)
     largest = float(nu.max(initial=0.0))
     if largest <= 0.0:
         return np.zeros(len(nu))
     part = nu / largest
     size = float(np.sum(part**q)) ** (1.0 / q)
-    return np.where(nu > 0, part ** (q - 1.0) * (largest / size ** (q - 2.0)) / np.where(nu > 0, lengths, 1.0), 0.0)
+    return np.where(
+        nu > 0, part ** (q - 1.0) * (largest / size ** (q - 2.0)) / np.where(nu > 0, lengths, 1.0), 0.0
+    )
 
 
 def exponent(p: float | None, n_kernels: int) -> float:
@@ -103,7 +113,9 @@ def exponent(p: float | None, n_kernels: int) -> float:
 
 
 def lost_margins(scores: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """(b, K) what rows add to N: their weight for the right class, minus it for the best wrong one, if it comes within one of it."""
+    """(b, K) what rows add to N: their weight for the right class, minus it for the best wrong one, if it
+    comes within one of it.
+    """
     rows = np.arange(len(y))
     rival = scores + 1.0
     rival[rows, y] = -np.inf
@@ -124,10 +136,14 @@ def row_losses(scores: np.ndarray, y: np.ndarray) -> np.ndarray:
     return rival.max(axis=1) - scores[rows, y]
 
 
-def visits(ids: np.ndarray, seed: int, epoch: int, window: int | None = None) -> Iterator[tuple[int, int, np.ndarray]]:
-    """Row numbers of an epoch in the order of their visits, as (first, last, ids): those of first <= i < last, in random order.
+def visits(
+    ids: np.ndarray, seed: int, epoch: int, window: int | None = None
+) -> Iterator[tuple[int, int, np.ndarray]]:
+    """Row numbers of an epoch in the order of their visits, as (first, last, ids): those of first <= i <
+    last, in random order.
 
-    ids : (n,) ascending numbers of all rows that count. window : how far first and last are apart at most; None puts no end to it.
+    ids : (n,) ascending numbers of all rows that count. window : how far first and last are apart at most;
+    None puts no end to it.
     """
     random = np.random.default_rng([seed, ORDER, epoch])
     end = int(ids[-1]) + 1

@@ -1,4 +1,5 @@
-"""Where the scores of a gating model come from: an affine function of vectors, or a function in a kernel's feature space.
+"""Where the scores of a gating model come from: an affine function of vectors, or a function in a kernel's
+feature space.
 
     linear    s_m(x) = <v_m, x> + v_m0            gradient in v_m: sum_i g[i, m] x_i
     kernel    s_m(x) = sum_i u[i, m] k(x_i, x) + v_m0       gradient as a function: sum_i g[i, m] k(x_i, .)
@@ -18,13 +19,14 @@ from ...kernels.combined import CombinedKernel
 from ..shard.shard import Shard
 from .k_means import fetch_rows
 
-# Kernel values of all pairs of rows are kept by the shards up to this many rows; beyond, they are computed again for each product.
+# Kernel values of all pairs of rows are kept by the shards up to this many rows; beyond, they are computed
+# again for each product.
 KEPT_ROWS = 5_000
 # Rows that a random function in a kernel's space starts from.
 RANDOM_ROWS = 64
 
 
-# -- what runs on a shard ---------------------------------------------------------------------------------------------
+# -- what runs on a shard --------------------------------------------------------------------------
 
 
 def column_moments(shard: Shard, view: Any) -> tuple[int, np.ndarray, np.ndarray]:
@@ -59,17 +61,23 @@ def kept_products(shard: Shard, ids: np.ndarray, weights: np.ndarray) -> np.ndar
     return shard.scratch["gate kernel"][:, ids] @ weights
 
 
-def fresh_products(shard: Shard, kernel: CombinedKernel, ids: np.ndarray, rows: dict, weights: np.ndarray) -> np.ndarray:
+def fresh_products(
+    shard: Shard, kernel: CombinedKernel, ids: np.ndarray, rows: dict, weights: np.ndarray
+) -> np.ndarray:
     """(own rows, M) kernel values with rows ids times weights (k, M), computed block by block."""
-    return kernel.columns(rows, ids).products({view: shard.own.features[view] for view in kernel.views}, weights)
+    return kernel.columns(rows, ids).products(
+        {view: shard.own.features[view] for view in kernel.views}, weights
+    )
 
 
-# -- what runs in the coordinator -------------------------------------------------------------------------------------
+# -- what runs in the coordinator ------------------------------------------------------------------
 
 
 @dataclass
 class LinearScores:
-    """Parameters (V (d, M), v0 (M,)) over the columns of a view, brought to spread one while they are learned."""
+    """Parameters (V (d, M), v0 (M,)) over the columns of a view, brought to spread one while they are
+    learned.
+    """
 
     view: Any
     shards: Any = field(default=None, repr=False)
@@ -112,7 +120,9 @@ class LinearScores:
 
 @dataclass
 class KernelScores:
-    """Parameters (U (n, M), v0 (M,)): coefficients of the kernel functions of the training rows, zero for most."""
+    """Parameters (U (n, M), v0 (M,)): coefficients of the kernel functions of the training rows, zero for
+    most.
+    """
 
     kernel: CombinedKernel
     n_rows: int
@@ -125,7 +135,13 @@ class KernelScores:
         self.shards = shards
         if self.n_rows <= KEPT_ROWS:
             ids = np.arange(self.n_rows)
-            shards.keep("gate kernel", begin_gate_kernel, self.kernel, ids, fetch_rows(shards, ids, self.kernel.vector_views))
+            shards.keep(
+                "gate kernel",
+                begin_gate_kernel,
+                self.kernel,
+                ids,
+                fetch_rows(shards, ids, self.kernel.vector_views),
+            )
 
     def close(self, shards: Any) -> None:
         if self.n_rows <= KEPT_ROWS:

@@ -1,15 +1,18 @@
 """Localized multiple kernel learning: gates are learned by descent on the optimal value of the SVM.
 
-    min_gates  J(gates),    J = max_a  sum_i y_i a_i - 1/2 sum_m sum_ij a_i a_j eta_m(i) eta_m(j) k_m(i, j)     (box, sum(a) = 0)
-    eta_m(x) = exp(s_m(x)) / sum_k exp(s_k(x)),       scores s_m affine in x, or a function in a kernel's feature space
+    min_gates  J(gates),    J = max_a  sum_i y_i a_i - 1/2 sum_m sum_ij a_i a_j eta_m(i) eta_m(j) k_m(i, j)
+               (box, sum(a) = 0)
+    eta_m(x) = exp(s_m(x)) / sum_k exp(s_k(x)),       scores s_m affine in x, or a function in a kernel's
+    feature space
 
 With B[i, m] = sum_j a_j k_m(i, j) eta_m(j) and A[i] = sum_m eta_m(i) B[i, m] the gradient in the scores is
 
     dJ / ds_m(i) = -a_i eta_m(i) (B[i, m] - A[i])
 
-Every evaluation of J is an SVM solved by the engine over cached columns, from the last dual variables. A trial is given up as soon as
-its dual value shows that J cannot be smaller. Directions are gradients, corrected by the curvature that the last steps have met.
-Steps are accepted only when the certified primal value, an upper bound of J, falls enough, so the objective never increases.
+Every evaluation of J is an SVM solved by the engine over cached columns, from the last dual variables. A
+trial is given up as soon as its dual value shows that J cannot be smaller. Directions are gradients,
+corrected by the curvature that the last steps have met. Steps are accepted only when the certified primal
+value, an upper bound of J, falls enough, so the objective never increases.
 """
 
 from __future__ import annotations
@@ -38,8 +41,8 @@ MOST_TRIALS = 12
 LARGEST_CHANGE = 4.0
 # A squared gradient below this part of the objective is none: one kernel, or gates that are all 0 or 1.
 NO_SLOPE = 1e-12
-# With at most this many rows the matrices of the many SVMs are so small that threads of BLAS wait for each other more than they work,
-# on a busy machine for a hundred times as long.
+# With at most this many rows the matrices of the many SVMs are so small that threads of BLAS wait for each
+# other more than they work, on a busy machine for a hundred times as long.
 FEW_ROWS = 1_000
 # SVMs begin with this relative gap and end with the wanted one.
 FIRST_GAP = 1e-2
@@ -49,7 +52,10 @@ GAP_OF_DECREASE = 0.1
 
 @dataclass
 class Gating:
-    """Learned gates of one head. parameters : see `gate_scores`. gates : (n, M) softmax values. result : of the SVM. steps : taken."""
+    """Learned gates of one head.
+
+    parameters : see `gate_scores`. gates : (n, M) softmax values. result : of the SVM. steps : taken.
+    """
 
     parameters: Any
     gates: np.ndarray
@@ -83,7 +89,10 @@ def softmax(scores: np.ndarray) -> np.ndarray:
 
 
 def entry_products(shard: Shard, h: int, coefficients: np.ndarray) -> np.ndarray | None:
-    """(own rows, E) sum_j a_j gate_e(j) k_e(j, i) of a head; None when the shard does not know it. coefficients : (E, R)."""
+    """(own rows, E) sum_j a_j gate_e(j) k_e(j, i) of a head; None when the shard does not know it.
+
+    coefficients : (E, R).
+    """
     if h not in shard.heads:
         return None
     return np.concatenate(shard.heads[h].G, axis=1) @ coefficients.T
@@ -93,8 +102,9 @@ def entry_products(shard: Shard, h: int, coefficients: np.ndarray) -> np.ndarray
 class GatedDescent(Program):
     """Learn the gates of every head, one head after the other, over one set of cached columns.
 
-    model : where scores come from. base_gates : (n, M) factors of the gates (spherical normalisation) or None. max_iter, tol : steps
-    at most, and the relative decrease of the objective below which they end. n_init, seed : random starts.
+    model : where scores come from. base_gates : (n, M) factors of the gates (spherical normalisation) or
+    None. max_iter, tol : steps at most, and the relative decrease of the objective below which they end.
+    n_init, seed : random starts.
     """
 
     heads: list[Head]
@@ -130,10 +140,14 @@ class GatedDescent(Program):
     def outcome(self) -> list[Gating]:
         return self.found
 
-    # -- one descent --------------------------------------------------------------------------------------------------
+    # -- one descent -------------------------------------------------------------------------------
 
-    def _descend(self, coordinator: Coordinator, head: Head, random: np.random.Generator) -> Iterator[list[dict]]:
-        """From a random start down to where steps lower the objective by less than the tolerance; returns a `Gating`."""
+    def _descend(
+        self, coordinator: Coordinator, head: Head, random: np.random.Generator
+    ) -> Iterator[list[dict]]:
+        """From a random start down to where steps lower the objective by less than the tolerance; returns a
+        `Gating`.
+        """
         parameters, scores = self.model.start(self.n_kernels, random)
         gap = max(self.tol, FIRST_GAP)
         state = yield from self._evaluate(coordinator, head, parameters, scores, None, gap, np.inf)
@@ -145,11 +159,14 @@ class GatedDescent(Program):
                 settled = True
                 break
             step = memory.direction(gradient)
-            new, length = yield from self._search(coordinator, head, state, step, step.inner(gradient), len(memory) > 0, gap)
+            new, length = yield from self._search(
+                coordinator, head, state, step, step.inner(gradient), len(memory) > 0, gap
+            )
             if new is None and len(memory):
                 memory = Memory()  # once more along the gradient itself
             elif new is None and gap > self.tol:
-                # No step could be certified: the SVMs must be sharper. The objective of the same gates can only come down.
+                # No step could be certified: the SVMs must be sharper. The objective of the same gates can
+                # only come down.
                 gap = max(self.tol, 0.1 * gap)
                 state = yield from self._sharpened(coordinator, head, state, gap)
                 gradient = self._gradient(state)
@@ -172,11 +189,20 @@ class GatedDescent(Program):
         return Gating(state.parameters, state.gates, state.result, history, steps, settled)
 
     def _search(
-        self, coordinator: Coordinator, head: Head, state: _State, step: Vector, slope: float, curved: bool, gap: float
+        self,
+        coordinator: Coordinator,
+        head: Head,
+        state: _State,
+        step: Vector,
+        slope: float,
+        curved: bool,
+        gap: float,
     ) -> Iterator[list[dict]]:
-        """Line search against `step`: the state there and the length, or None when no length lowers the objective enough.
+        """Line search against `step`: the state there and the length, or None when no length lowers the
+        objective enough.
 
-        slope : of the objective along the step. curved : whether the step knows of curvature, and so how long it should be.
+        slope : of the objective along the step. curved : whether the step knows of curvature, and so how long
+        it should be.
         """
         if slope <= 0.0:
             return None, 0.0
@@ -189,15 +215,23 @@ class GatedDescent(Program):
                 break  # less is promised than what is wanted
             parameters = self.model.moved(state.parameters, step.parameters, length)
             ceiling = state.objective - SUFFICIENT * length * slope
-            new = yield from self._evaluate(coordinator, head, parameters, state.scores - length * step.change, state, gap, ceiling)
+            new = yield from self._evaluate(
+                coordinator, head, parameters, state.scores - length * step.change, state, gap, ceiling
+            )
             if new is not None:
                 return new, length
             length *= SHORTER
         return None, 0.0
 
-    def _sharpened(self, coordinator: Coordinator, head: Head, state: _State, gap: float) -> Iterator[list[dict]]:
-        """The state at the same gates with its SVM solved to a smaller gap, or the state itself where that is not lower."""
-        sharper = yield from self._evaluate(coordinator, head, state.parameters, state.scores, state, gap, np.inf)
+    def _sharpened(
+        self, coordinator: Coordinator, head: Head, state: _State, gap: float
+    ) -> Iterator[list[dict]]:
+        """The state at the same gates with its SVM solved to a smaller gap, or the state itself where that is
+        not lower.
+        """
+        sharper = yield from self._evaluate(
+            coordinator, head, state.parameters, state.scores, state, gap, np.inf
+        )
         return sharper if sharper.objective <= state.objective else state
 
     def _gradient(self, state: _State) -> Vector:
@@ -206,24 +240,52 @@ class GatedDescent(Program):
         return Vector(slopes, *self.model.direction(slopes))
 
     def _evaluate(self, coordinator, head, parameters, scores, before, gap, ceiling) -> Iterator[list[dict]]:
-        """The state at the given scores, its SVM solved from `before`; None when its objective is not below the ceiling."""
+        """The state at the given scores, its SVM solved from `before`; None when its objective is not below
+        the ceiling.
+        """
         gates = softmax(scores)
         coordinator.shared.set_gates(gates if self.base_gates is None else gates * self.base_gates)
         start = None if before is None else (before.result.a, before.result.theta)
-        (h,) = coordinator.add([replace(head, start=start, tol=gap, ceiling=ceiling, normalisation=self.normalisation, every_row=True)])
+        (h,) = coordinator.add(
+            [
+                replace(
+                    head,
+                    start=start,
+                    tol=gap,
+                    ceiling=ceiling,
+                    normalisation=self.normalisation,
+                    every_row=True,
+                )
+            ]
+        )
         while coordinator.busy:
             yield coordinator.round_once()
         result = coordinator.journal.results.pop(h)[-1]
         if result.certificate.primal > ceiling:
             return None
         # The shards forget a head with the next round; until then they have its sums.
-        parts = coordinator.crew.apply(entry_products, h, coordinator.shared.found.coefficients * self.normalisation[:, None])
-        if any(part is None for part in parts):  # a shard was lost in between; the one in its place has never heard of the head
+        parts = coordinator.crew.apply(
+            entry_products, h, coordinator.shared.found.coefficients * self.normalisation[:, None]
+        )
+        if any(
+            part is None for part in parts
+        ):  # a shard was lost in between; the one in its place has never heard of the head
             return (yield from self._evaluate(coordinator, head, parameters, scores, before, gap, ceiling))
         products = np.concatenate(parts)
-        return _State(parameters, scores, gates, result, products if self.base_gates is None else products * self.base_gates)
+        return _State(
+            parameters,
+            scores,
+            gates,
+            result,
+            products if self.base_gates is None else products * self.base_gates,
+        )
 
     @staticmethod
     def _row(coordinator: Coordinator, state: _State, step: int, length: float) -> dict:
         """A row of the history: the last round of the SVM, and where the descent is."""
-        return {**coordinator.journal.history[-1], "objective": state.objective, "step": step, "step_length": float(length)}
+        return {
+            **coordinator.journal.history[-1],
+            "objective": state.objective,
+            "step": step,
+            "step_length": float(length),
+        }

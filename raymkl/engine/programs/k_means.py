@@ -1,11 +1,13 @@
 """Kernel k-means over the shards, and the likelihoods of the clusters.
 
-    min over partitions S_1..S_l of   sum_j sum_{i in S_j} || phi(x_i) - mu_j ||^2,      mu_j = mean of phi over S_j
+    min over partitions S_1..S_l of   sum_j sum_{i in S_j} || phi(x_i) - mu_j ||^2,      mu_j = mean of phi
+    over S_j
 
-in the feature space of one (combined) kernel. Every shard holds the kernel values of its own landmarks with all landmarks; a Lloyd
-step sends memberships out and brings products back, for all starts at once. Up to `EXACT_ROWS` rows every row is a landmark and the
-algorithm is exact. Beyond, it runs on a random sample of `SAMPLE` rows (means of clusters are then means over the sample) and all
-other rows get their distances in one pass, so that memory and time grow with n and not with n^2.
+in the feature space of one (combined) kernel. Every shard holds the kernel values of its own landmarks with
+all landmarks; a Lloyd step sends memberships out and brings products back, for all starts at once. Up to
+`EXACT_ROWS` rows every row is a landmark and the algorithm is exact. Beyond, it runs on a random sample of
+`SAMPLE` rows (means of clusters are then means over the sample) and all other rows get their distances in one
+pass, so that memory and time grow with n and not with n^2.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ SAMPLE = 2_048
 MAX_STEPS = 100
 # From this many landmarks on kernel values are kept in float32.
 LARGE_BLOCK = 1_500
-# Starts whose errors agree to this part found the same partition; the first of them is taken on every machine.
+# Starts whose errors agree to this part found the same partition; the first of them is taken on every
+# machine.
 SAME_ERROR = 1e-9
 
 
@@ -32,9 +35,10 @@ SAME_ERROR = 1e-9
 class Clusters:
     """What k-means found.
 
-    landmarks : (L,) ids. rows : their features by view key. members : (L, l) weights of the means over landmarks, each column sums to
-    one. offsets : (l,) ||mu_j||^2. distances : (n, l) squared distances of all rows, less k(x, x), which is the same for all
-    clusters. error : sum of squared distances of the landmarks. steps : Lloyd steps.
+    landmarks : (L,) ids. rows : their features by view key. members : (L, l) weights of the means over
+    landmarks, each column sums to one. offsets : (l,) ||mu_j||^2. distances : (n, l) squared distances of all
+    rows, less k(x, x), which is the same for all clusters. error : sum of squared distances of the landmarks.
+    steps : Lloyd steps.
     """
 
     landmarks: np.ndarray
@@ -46,7 +50,7 @@ class Clusters:
     steps: int
 
 
-# -- what runs on a shard ---------------------------------------------------------------------------------------------
+# -- what runs on a shard --------------------------------------------------------------------------
 
 
 def rows_of_shard(shard: Shard, ids: np.ndarray, views: list) -> dict:
@@ -59,7 +63,9 @@ def begin_clusters(shard: Shard, kernel: CombinedKernel, ids: np.ndarray, rows: 
     columns = kernel.columns(rows, ids)
     own = ids[shard.own.has(ids)]
     views = {view: shard.own.features[view] for view in kernel.views}
-    block = columns.values(pick(views, own - shard.own.first), np.float32 if len(ids) >= LARGE_BLOCK else np.float64)
+    block = columns.values(
+        pick(views, own - shard.own.first), np.float32 if len(ids) >= LARGE_BLOCK else np.float64
+    )
     shard.scratch["clusters"] = (columns, block, own, views)
     # Row k of the block is the landmark with number at[k].
     at = np.searchsorted(ids, own)
@@ -85,7 +91,7 @@ def all_products(shard: Shard, right: np.ndarray) -> np.ndarray:
     return columns.products(views, right)
 
 
-# -- what runs in the coordinator -------------------------------------------------------------------------------------
+# -- what runs in the coordinator ------------------------------------------------------------------
 
 
 def fetch_rows(shards: Any, ids: np.ndarray, views: list) -> dict:
@@ -98,13 +104,18 @@ def fetch_rows(shards: Any, ids: np.ndarray, views: list) -> dict:
 
 
 def kernel_k_means(
-    shards: Any, kernel: CombinedKernel, active: np.ndarray, n_clusters: int, n_init: int, random: np.random.Generator
+    shards: Any,
+    kernel: CombinedKernel,
+    active: np.ndarray,
+    n_clusters: int,
+    n_init: int,
+    random: np.random.Generator,
 ) -> Clusters:
     """Clusters of the active rows (sorted ids), the best of `n_init` starts; distances are those of all rows.
 
     shards : a crew, or anything with its `apply`, `keep` and `release`.
-    Starting means are spread out by sampling with probability proportional to the squared distance. A cluster that loses its last
-    landmark is given the landmark that is farthest from its own mean.
+    Starting means are spread out by sampling with probability proportional to the squared distance. A cluster
+    that loses its last landmark is given the landmark that is farthest from its own mean.
     """
     landmarks = active if len(active) <= EXACT_ROWS else np.sort(random.choice(active, SAMPLE, replace=False))
     rows = fetch_rows(shards, landmarks, kernel.vector_views)
@@ -146,7 +157,9 @@ def _distances(shards: Any, diagonal: np.ndarray, labels: np.ndarray, n_clusters
     return distances.reshape(len(diagonal), len(labels), n_clusters).transpose(1, 0, 2)
 
 
-def _first_labels(shards: Any, diagonal: np.ndarray, n_clusters: int, n_init: int, random: np.random.Generator) -> np.ndarray:
+def _first_labels(
+    shards: Any, diagonal: np.ndarray, n_clusters: int, n_init: int, random: np.random.Generator
+) -> np.ndarray:
     """(starts, L) labels from means that are single landmarks, far from each other."""
     n = len(diagonal)
     picked = random.integers(n, size=(1, n_init))
@@ -181,11 +194,13 @@ def _fill_empty(labels: np.ndarray, distances: np.ndarray, n_clusters: int) -> N
         labels[farthest], sizes[j] = j, 1
 
 
-# -- likelihoods ------------------------------------------------------------------------------------------------------
+# -- likelihoods -----------------------------------------------------------------------------------
 
 
 def likelihoods(distances: np.ndarray, tau: float) -> np.ndarray:
-    """(n, l) c_j(x) proportional to exp(-tau * distances), rows sum to one; tau = inf puts every row into its nearest cluster."""
+    """(n, l) c_j(x) proportional to exp(-tau * distances), rows sum to one; tau = inf puts every row into its
+    nearest cluster.
+    """
     if np.isinf(tau):
         return (distances.argmin(axis=1)[:, None] == np.arange(distances.shape[1])).astype(float)
     values = np.exp(-tau * (distances - distances.min(axis=1, keepdims=True)))
@@ -198,7 +213,9 @@ def evenness_of(distances: np.ndarray, tau: float) -> float:
 
 
 def tau_of_evenness(distances: np.ndarray, evenness: float) -> float:
-    """The tau whose average evenness is the given one, by bisection; rows at equal distances may put a limit to it."""
+    """The tau whose average evenness is the given one, by bisection; rows at equal distances may put a limit
+    to it.
+    """
     if evenness >= 1:
         return 0.0
     excess = distances - distances.min(axis=1, keepdims=True)

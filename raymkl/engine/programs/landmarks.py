@@ -1,10 +1,13 @@
-"""Dual averaging over explicit features: an epoch costs O(n), and neither rows, features nor lost margins of single rows are kept.
+"""Dual averaging over explicit features: an epoch costs O(n), and neither rows, features nor lost margins of
+single rows are kept.
 
-    theta_m = sum_i phi_m(x_i) N_i  (L, K),     f_k(x) = sum_m mu_m / (alpha t) <phi_m(x), theta_mk>,     phi_m(x) = k_m(x, Z) K_ZZ^(-1/2)
+    theta_m = sum_i phi_m(x_i) N_i  (L, K),     f_k(x) = sum_m mu_m / (alpha t) <phi_m(x), theta_mk>,
+    phi_m(x) = k_m(x, Z) K_ZZ^(-1/2)
 
-Shards compute features of their rows, some hundred rows at a time, and the losses of all of them at the end of an epoch; the coordinator
-visits rows in their order. The certificate needs theta, and how often margins were lost: it is that of the approximate kernels
-<phi_m(x), phi_m(z)>. Rows that stay in their source are read window by window, and rows of a window are visited in random order.
+Shards compute features of their rows, some hundred rows at a time, and the losses of all of them at the end
+of an epoch; the coordinator visits rows in their order. The certificate needs theta, and how often margins
+were lost: it is that of the approximate kernels <phi_m(x), phi_m(z)>. Rows that stay in their source are read
+window by window, and rows of a window are visited in random order.
 """
 
 from __future__ import annotations
@@ -37,7 +40,9 @@ WINDOW_ROWS = 32_768
 
 @dataclass
 class State:
-    """Where dual averaging is: theta (M, L, K), gain sum_i N[i, y_i], t visits, and the weight of the rows that were visited."""
+    """Where dual averaging is: theta (M, L, K), gain sum_i N[i, y_i], t visits, and the weight of the rows
+    that were visited.
+    """
 
     theta: np.ndarray
     gain: float = 0.0
@@ -54,7 +59,8 @@ class State:
 class Featured:
     """What was learned. mu : (M,). normalisation : (M,) factors of the kernels.
 
-    points : (K, M, L) dual variables of the landmarks, by kernel: f_k(x) = sum_ml mu_m normalisation_m points[k, m, l] k_m(x, z_l).
+    points : (K, M, L) dual variables of the landmarks, by kernel: f_k(x) = sum_ml mu_m normalisation_m
+    points[k, m, l] k_m(x, z_l).
     """
 
     state: State
@@ -64,7 +70,7 @@ class Featured:
     history: list[dict]
 
 
-# -- what runs on a shard ---------------------------------------------------------------------------------------------
+# -- what runs on a shard --------------------------------------------------------------------------
 
 
 class _Bench:
@@ -74,7 +80,11 @@ class _Bench:
         self.own, self.landmarks = shard.own, Landmarks(kernels, rows, spherical)
         self.roots: np.ndarray | None = None
         self.window, self.rows = (-1, -1), self.own.features  # of a source no window is read yet
-        self.reader = WindowReader(self.own.features) if any(isinstance(a, SourceView) for a in self.own.features.values()) else None
+        self.reader = (
+            WindowReader(self.own.features)
+            if any(isinstance(a, SourceView) for a in self.own.features.values())
+            else None
+        )
 
     def take(self, window: tuple[int, int], ids: np.ndarray) -> dict:
         """Own rows of some ids within a window, which is read if it is another one than the last."""
@@ -96,7 +106,9 @@ class _Bench:
             yield from self.reader.parts(SCORED_ROWS)
 
 
-def open_bench(shard: Shard, kernels: list[Kernel], rows: dict, spherical: bool, y: np.ndarray, weights: np.ndarray) -> None:
+def open_bench(
+    shard: Shard, kernels: list[Kernel], rows: dict, spherical: bool, y: np.ndarray, weights: np.ndarray
+) -> None:
     """Have landmarks, classes and weights of rows ready."""
     bench = _Bench(shard, kernels, rows, spherical)
     bench.y, bench.weights = y[shard.own.range], weights[shard.own.range]
@@ -147,16 +159,18 @@ def moments(shard: Shard, sums: bool) -> tuple[np.ndarray, np.ndarray | None]:
     return traces, columns
 
 
-# -- what runs in the coordinator -------------------------------------------------------------------------------------
+# -- what runs in the coordinator ------------------------------------------------------------------
 
 
 @dataclass
 class LandmarkAveraging(Program):
     """Dual averaging over features of all rows.
 
-    kernels, rows : of the landmarks, by view key. normalize : kind that factors are learned of, unless `normalisation` (M,) is given.
-    state : to go on from, None begins with nothing. stream : these are rows of a stream, visited once: there are as many rows as visits so
-    far, and the dual value is known, but not the losses of rows that are not here any more.
+    kernels, rows : of the landmarks, by view key. normalize : kind that factors are learned of, unless
+    `normalisation` (M,) is given.
+    state : to go on from, None begins with nothing. stream : these are rows of a stream, visited once: there
+    are as many rows as visits so far, and the dual value is known, but not the losses of rows that are not
+    here any more.
     """
 
     task: Task
@@ -181,14 +195,21 @@ class LandmarkAveraging(Program):
             self._epoch(crew, epoch)
             if self.stream:
                 break
-            found = task.certificate(self.state.squares, self.state.gain, sum(crew.apply(losses, self._coefficients())), self.state.t)
+            found = task.certificate(
+                self.state.squares,
+                self.state.gain,
+                sum(crew.apply(losses, self._coefficients())),
+                self.state.t,
+            )
             self.history.append({"epoch": epoch, "seconds": time.perf_counter() - started, **found})
             yield self.history[-1:]
             if found["gap"] <= task.tol or coordinator.winding_up:
                 break
         crew.release(NAME)
         mu, _ = self._weights()
-        self.found = Featured(self.state, mu, self.normalisation, self._points().transpose(2, 0, 1).copy(), self.history)
+        self.found = Featured(
+            self.state, mu, self.normalisation, self._points().transpose(2, 0, 1).copy(), self.history
+        )
 
     def outcome(self) -> Featured:
         return self.found

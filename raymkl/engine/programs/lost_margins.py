@@ -4,8 +4,9 @@ Every shard keeps, for its own rows i and all basis functions r of all families,
 
     G[k, i, r] = sum_j N[j, k] gate(j) basis_r(statistic(x_j, x_i))
 
-Scores of a batch are read from there, rows of the batch that lost their margin are added: only these cost kernel values, and columns that
-were met before are in the caches. Lengths of theta follow from the same numbers,
+Scores of a batch are read from there, rows of the batch that lost their margin are added: only these cost
+kernel values, and columns that were met before are in the caches. Lengths of theta follow from the same
+numbers,
 
     ||theta + change||^2 = ||theta||^2 + sum_{i in batch} change_i (G before + G after)_i
 
@@ -36,7 +37,10 @@ REBUILT_COLUMNS = 256
 
 @dataclass
 class Averaged:
-    """What was learned. N : (n, K) lost margins. t : visits. mu : (M,) weights. normalisation : (M,) factors of the kernels."""
+    """What was learned.
+
+    N : (n, K) lost margins. t : visits. mu : (M,) weights. normalisation : (M,) factors of the kernels.
+    """
 
     N: np.ndarray
     t: int
@@ -47,7 +51,8 @@ class Averaged:
 
 @dataclass
 class Change:
-    """A batch: rows ids (k,) whose N changes by delta (k, K), where their columns stand, and watch (q,), rows to report on.
+    """A batch: rows ids (k,) whose N changes by delta (k, K), where their columns stand, and watch (q,), rows
+    to report on.
 
     step : its number. A step that is asked for twice is done once.
     """
@@ -60,12 +65,13 @@ class Change:
     watch: np.ndarray
 
 
-# -- what runs on a shard ---------------------------------------------------------------------------------------------
+# -- what runs on a shard --------------------------------------------------------------------------
 
 
 @dataclass
 class _Sums:
-    """G of a shard, by family (K, own rows, R), after step `step`, whose reply is kept in case that it was lost.
+    """G of a shard, by family (K, own rows, R), after step `step`, whose reply is kept in case that it was
+    lost.
 
     step is -1 while G is begun anew, `portions` of its columns being there.
     """
@@ -82,7 +88,10 @@ def open_sums(shard: Shard, n_classes: int) -> None:
 
 
 def advance(shard: Shard, change: Change) -> np.ndarray | None:
-    """Apply a change; (own rows of watch, R, K) sums after it. None when this shard has not seen the steps before."""
+    """Apply a change; (own rows of watch, R, K) sums after it.
+
+    None when this shard has not seen the steps before.
+    """
     sums: _Sums = shard.scratch[NAME]
     shard.pairs.enter(change.request)  # whatever else is to be done: all caches hold the same columns
     if sums.step == change.step:
@@ -95,7 +104,9 @@ def advance(shard: Shard, change: Change) -> np.ndarray | None:
     return sums.reply
 
 
-def add_columns(shard: Shard, G: list[np.ndarray], ids: np.ndarray, slots: np.ndarray, delta: np.ndarray) -> None:
+def add_columns(
+    shard: Shard, G: list[np.ndarray], ids: np.ndarray, slots: np.ndarray, delta: np.ndarray
+) -> None:
     """Add columns whose statistics are at hand, with weights delta (k, K)."""
     # Arrays out of Ray's object store are read-only, which compiled code counts as another type.
     for f, (family, basis) in enumerate(zip(shard.problem.families, shard.bases, strict=True)):
@@ -107,8 +118,8 @@ def add_columns(shard: Shard, G: list[np.ndarray], ids: np.ndarray, slots: np.nd
                 some, weights = np.array(places[live]), np.ascontiguousarray(gated[live, k])
                 shard.threads.split(
                     shard.own.n,
-                    lambda start, stop, some=some, weights=weights, out=out, basis=basis, block=block: basis.accumulate(
-                        block, some, weights, out, start, stop
+                    lambda start, stop, some=some, weights=weights, out=out, basis=basis, block=block: (
+                        basis.accumulate(block, some, weights, out, start, stop)
                     ),
                     cost=float(len(some)) * shard.own.n * basis.rank,
                 )
@@ -119,7 +130,9 @@ def _of_rows(shard: Shard, G: list[np.ndarray], numbers: Any) -> np.ndarray:
     parts = []
     for family, sums in zip(shard.problem.families, G, strict=True):
         part = sums[:, numbers].transpose(1, 2, 0)
-        parts.append(part if family.gate == NO_GATE else part * shard.own.gates[numbers, family.gate][:, None, None])
+        parts.append(
+            part if family.gate == NO_GATE else part * shard.own.gates[numbers, family.gate][:, None, None]
+        )
     return np.concatenate(parts, axis=1)
 
 
@@ -135,17 +148,27 @@ def begin_anew(shard: Shard, step: int) -> bool:
 
 
 def rebuild(shard: Shard, portion: int, change: Change, step: int) -> None:
-    """Add columns with all that they have lost, where sums are begun anew. portion : 1, 2, ... step : of the sums with these columns."""
+    """Add columns with all that they have lost, where sums are begun anew.
+
+    portion : 1, 2, ... step : of the sums with these columns.
+    """
     sums: _Sums = shard.scratch[NAME]
     shard.pairs.enter(change.request)
-    if sums.step != -1 or sums.portions != portion - 1:  # done already, or another shard that was lost meanwhile: it will be asked again
+    if (
+        sums.step != -1 or sums.portions != portion - 1
+    ):  # done already, or another shard that was lost meanwhile: it will be asked again
         return
     add_columns(shard, sums.G, change.ids, change.slots, change.delta)
     sums.step, sums.portions = step, portion
 
 
-def epoch_part(shard: Shard, N: np.ndarray, combination: np.ndarray, y: np.ndarray, weights: np.ndarray, step: int) -> Any:
-    """Own part of sum_i N_i G_i (R,), and of the losses sum_i c_i loss_i at scores G combination. None where steps are missing."""
+def epoch_part(
+    shard: Shard, N: np.ndarray, combination: np.ndarray, y: np.ndarray, weights: np.ndarray, step: int
+) -> Any:
+    """Own part of sum_i N_i G_i (R,), and of the losses sum_i c_i loss_i at scores G combination.
+
+    None where steps are missing.
+    """
     sums: _Sums = shard.scratch[NAME]
     if sums.step != step:
         return None
@@ -153,15 +176,20 @@ def epoch_part(shard: Shard, N: np.ndarray, combination: np.ndarray, y: np.ndarr
     used = np.flatnonzero(weights[own])
     G = _of_rows(shard, sums.G, used)
     quadratic = np.einsum("ik,irk->r", N[own][used], G)
-    return quadratic, float(weights[own][used] @ row_losses(np.einsum("irk,r->ik", G, combination), y[own][used]))
+    return quadratic, float(
+        weights[own][used] @ row_losses(np.einsum("irk,r->ik", G, combination), y[own][used])
+    )
 
 
-# -- what runs in the coordinator -------------------------------------------------------------------------------------
+# -- what runs in the coordinator ------------------------------------------------------------------
 
 
 @dataclass
 class LostMargins(Program):
-    """Dual averaging over the rows of all shards. head : which rows are normalised by, or None where factors are known (M,)."""
+    """Dual averaging over the rows of all shards.
+
+    head : which rows are normalised by, or None where factors are known (M,).
+    """
 
     task: Task
     head: Head | None = None
@@ -203,7 +231,9 @@ class LostMargins(Program):
                 batch = np.sort(order[start : start + task.batch_size])
                 G = self._advance(lost, delta, batch, before)
                 combination = self._combination()
-                change = lost_margins(np.einsum("irk,r->ik", G, combination), task.y[batch], task.weights[batch])
+                change = lost_margins(
+                    np.einsum("irk,r->ik", G, combination), task.y[batch], task.weights[batch]
+                )
                 rows = np.flatnonzero(np.any(change != 0, axis=1))
                 lost, delta, before = batch[rows], change[rows], G[rows]
                 self.N[lost] += delta
@@ -215,14 +245,20 @@ class LostMargins(Program):
         mu = self.task.kernel_weights(self.functions @ self.forms, self.t)
         return self.task.scale(self.t) * mu @ self.functions
 
-    def _advance(self, lost: np.ndarray, delta: np.ndarray, batch: np.ndarray, before: np.ndarray | None) -> np.ndarray:
-        """(b, R, K) sums of the rows of a batch, once the last one's changes are known everywhere; lengths follow. before : (k, R, K)."""
+    def _advance(
+        self, lost: np.ndarray, delta: np.ndarray, batch: np.ndarray, before: np.ndarray | None
+    ) -> np.ndarray:
+        """(b, R, K) sums of the rows of a batch, once the last one's changes are known everywhere; lengths
+        follow. before : (k, R, K).
+        """
         watch = np.union1d(lost, batch) if len(lost) else batch
         at_once = self.shared.cache.capacity  # a batch may lose more margins than there is room for columns
         for start in range(0, max(len(lost), 1), at_once):
             self.step += 1
             some, asked = slice(start, start + at_once), watch if start + at_once >= len(lost) else NO_IDS
-            while _incomplete(parts := self.crew.apply(advance, self._change(lost[some], delta[some], asked))):
+            while _incomplete(
+                parts := self.crew.apply(advance, self._change(lost[some], delta[some], asked))
+            ):
                 self._rebuild(lost[start:], delta[start:], self.step - 1)
         G = np.concatenate(parts)  # shards own contiguous ranges: rows come in order
         if len(lost):
@@ -231,12 +267,18 @@ class LostMargins(Program):
         return G[np.searchsorted(watch, batch)]
 
     def _change(self, ids: np.ndarray, delta: np.ndarray, watch: np.ndarray) -> Change:
-        """The present step; its columns have their slots from now on, which what comes between may take from them."""
-        request, slots = self.shared.entering(ids, None) if len(ids) else (RoundRequest(0, NO_IDS, NO_IDS, {}), NO_IDS)
+        """The present step; its columns have their slots from now on, which what comes between may take from
+        them.
+        """
+        request, slots = (
+            self.shared.entering(ids, None) if len(ids) else (RoundRequest(0, NO_IDS, NO_IDS, {}), NO_IDS)
+        )
         return Change(self.step, request, ids, slots, delta, watch)
 
     def _rebuild(self, lost: np.ndarray, delta: np.ndarray, step: int) -> None:
-        """Bring shards that took the place of lost ones to where the others are: after a step, before these changes."""
+        """Bring shards that took the place of lost ones to where the others are: after a step, before these
+        changes.
+        """
         N = self.N.copy()
         N[lost] -= delta
         self.crew.apply(begin_anew, step)
@@ -251,7 +293,9 @@ class LostMargins(Program):
     def _certificate(self) -> dict:
         """Primal, dual and gap at the end of an epoch."""
         task = self.task
-        while _incomplete(parts := self.crew.apply(epoch_part, self.N, self._combination(), task.y, task.weights, self.step)):
+        while _incomplete(
+            parts := self.crew.apply(epoch_part, self.N, self._combination(), task.y, task.weights, self.step)
+        ):
             self._rebuild(NO_IDS, np.empty((0, task.n_classes)), self.step)
         self.forms = np.sum([part[0] for part in parts], axis=0)
         gain = float(self.N[np.arange(len(task.y)), task.y].sum())

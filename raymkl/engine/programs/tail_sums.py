@@ -1,11 +1,13 @@
-"""Tail sums of kernels over rows that are spread over shards: the trace of every matrix less its largest eigenvalues.
+"""Tail sums of kernels over rows that are spread over shards: the trace of every matrix less its largest
+eigenvalues.
 
     tail_m = trace(K_m) - sum_{j <= zeta} lambda_mj
 
-Subspaces of a few more than zeta vectors per kernel begin with the eigenvectors of some hundred rows (landmarks), spread to all rows by
-K_m itself, and are multiplied by K_m until Ritz values are known well enough. A product goes over the pair statistics once for all
-kernels that are not done. Every shard computes the kernel values of its own rows with a block of others, so that nobody ever holds a
-whole matrix. Beyond `MOST_ROWS` rows the eigenvalues are those of evenly spaced ones, as a part of their trace.
+Subspaces of a few more than zeta vectors per kernel begin with the eigenvectors of some hundred rows
+(landmarks), spread to all rows by K_m itself, and are multiplied by K_m until Ritz values are known well
+enough. A product goes over the pair statistics once for all kernels that are not done. Every shard computes
+the kernel values of its own rows with a block of others, so that nobody ever holds a whole matrix. Beyond
+`MOST_ROWS` rows the eigenvalues are those of evenly spaced ones, as a part of their trace.
 """
 
 from __future__ import annotations
@@ -25,12 +27,14 @@ from ..shard.shard import Shard
 from .k_means import fetch_rows
 from .program import Program
 
-# Rows whose eigenvectors the subspaces begin with, rows that products go over at most, columns of a block, rows of a part of it.
+# Rows whose eigenvectors the subspaces begin with, rows that products go over at most, columns of a block,
+# rows of a part of it.
 LANDMARKS = 1024
 MOST_ROWS = 16_384
 COLUMNS = 2048
 PART = 256
-# Vectors of a subspace beyond those that are wanted, products at most, and the error, relative to the tail, at which a kernel is done.
+# Vectors of a subspace beyond those that are wanted, products at most, and the error, relative to the tail,
+# at which a kernel is done.
 MORE = 4
 PRODUCTS = 12
 ENOUGH = 2e-3
@@ -45,7 +49,10 @@ class TailSums(Program):
         self.kernels, self.masks, self.zeta = list(kernels), masks, zeta
 
     def rounds(self, coordinator: Coordinator) -> Iterator[list[dict]]:
-        found = [tails_of_rows(coordinator.crew, self.kernels, np.flatnonzero(mask), self.zeta) for mask in self.masks]
+        found = [
+            tails_of_rows(coordinator.crew, self.kernels, np.flatnonzero(mask), self.zeta)
+            for mask in self.masks
+        ]
         self.tails, self.traces = (np.stack(parts) for parts in zip(*found, strict=True))
         yield []
 
@@ -54,7 +61,7 @@ class TailSums(Program):
         return self.tails, self.traces
 
 
-# -- what runs on a shard ---------------------------------------------------------------------------------------------
+# -- what runs on a shard --------------------------------------------------------------------------
 
 
 def traces_of_shard(shard: Shard, kernels: list[Kernel], ids: np.ndarray) -> np.ndarray:
@@ -67,14 +74,17 @@ def traces_of_shard(shard: Shard, kernels: list[Kernel], ids: np.ndarray) -> np.
             continue
         rows = _own(shard, family, local)
         t = family.statistic.diagonal(family.statistic.prepare(rows))
-        sums[family.members] = [float(np.sum(family.values(i, t), dtype=float)) for i in range(len(family.members))]
+        sums[family.members] = [
+            float(np.sum(family.values(i, t), dtype=float)) for i in range(len(family.members))
+        ]
     return sums
 
 
 def products_of_shard(
     shard: Shard, kernels: list[Kernel], ids: np.ndarray, columns: np.ndarray, rows: dict, right: np.ndarray
 ) -> np.ndarray:
-    """(M, own, b) kernel values of those of the rows that the shard owns with the columns (k,), times right (M, k, b).
+    """(M, own, b) kernel values of those of the rows that the shard owns with the columns (k,), times right
+    (M, k, b).
 
     rows : features of the columns.
     """
@@ -118,11 +128,16 @@ def _own(shard: Shard, family: Family, local: np.ndarray) -> dict:
     return shard.own.take(list(family.statistic.views), local)
 
 
-# -- what runs in the coordinator -------------------------------------------------------------------------------------
+# -- what runs in the coordinator ------------------------------------------------------------------
 
 
-def tails_of_rows(shards: Any, kernels: list[Kernel], rows: np.ndarray, zeta: int) -> tuple[np.ndarray, np.ndarray]:
-    """Tail sums and traces, both (M,), over sorted ids of rows. shards : a crew, or anything with its `apply`."""
+def tails_of_rows(
+    shards: Any, kernels: list[Kernel], rows: np.ndarray, zeta: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Tail sums and traces, both (M,), over sorted ids of rows.
+
+    shards : a crew, or anything with its `apply`.
+    """
     traces = np.sum(shards.apply(traces_of_shard, kernels, rows), axis=0)
     if zeta == 0:
         return traces.copy(), traces
@@ -134,7 +149,10 @@ def tails_of_rows(shards: Any, kernels: list[Kernel], rows: np.ndarray, zeta: in
 
 
 class _Leading:
-    """The sum of the zeta largest eigenvalues of every kernel's matrix over the rows `ids` (N,). traces : (M,) of these matrices."""
+    """The sum of the zeta largest eigenvalues of every kernel's matrix over the rows `ids` (N,).
+
+    traces : (M,) of these matrices.
+    """
 
     def __init__(self, shards: Any, kernels: list[Kernel], ids: np.ndarray, zeta: int, traces: np.ndarray):
         self.shards, self.kernels, self.ids, self.zeta, self.traces = shards, kernels, ids, zeta, traces
@@ -153,14 +171,18 @@ class _Leading:
             found = [self._ritz(U, Y) for U, Y in zip(basis, images, strict=True)]
             tops[active] = [top for top, _ in found]
             errors = np.array([error for _, error in found])
-            going = errors > ENOUGH * np.maximum(self.traces[active] - tops[active], ENOUGH * 1e-6 * np.abs(self.traces[active]))
+            going = errors > ENOUGH * np.maximum(
+                self.traces[active] - tops[active], ENOUGH * 1e-6 * np.abs(self.traces[active])
+            )
             active, basis = active[going], images[going]
             if len(active) == 0:
                 break
         return tops
 
     def _begin(self, landmarks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Leading eigenvectors (M, L, b) of the matrices of the landmarks, and the sums (M,) of their zeta largest eigenvalues."""
+        """Leading eigenvectors (M, L, b) of the matrices of the landmarks, and the sums (M,) of their zeta
+        largest eigenvalues.
+        """
         vectors, sums = np.empty((len(self.kernels), len(landmarks), self.width)), np.empty(len(self.kernels))
         for m, matrix in self._matrices(landmarks):
             values, vectors[m] = _leading(matrix, self.width)
@@ -174,10 +196,15 @@ class _Leading:
         rows = fetch_rows(self.shards, ids, _views(some))
         yield from ((vectors[m], matrix) for m, matrix in kernel_matrices(some, rows, np.arange(len(ids))))
         for family in group(self.kernels):
-            for start in range(0, len(family.members) if isinstance(family.statistic, Matrices) else 0, TOGETHER):
+            for start in range(
+                0, len(family.members) if isinstance(family.statistic, Matrices) else 0, TOGETHER
+            ):
                 part = slice(start, start + TOGETHER)
                 block = np.concatenate(self.shards.apply(landmarks_of_shard, family.kernels[part], ids))
-                yield from ((member, (block[:, :, i] + block[:, :, i].T) / 2) for i, member in enumerate(family.members[part]))
+                yield from (
+                    (member, (block[:, :, i] + block[:, :, i].T) / 2)
+                    for i, member in enumerate(family.members[part])
+                )
 
     def _products(self, active: np.ndarray, columns: np.ndarray, right: np.ndarray) -> np.ndarray:
         """(A, N, b) matrices of the active kernels (A,) over the columns (k,), times right (A, k, b)."""
@@ -186,13 +213,18 @@ class _Leading:
         for start in range(0, len(columns), COLUMNS):
             part = slice(start, start + COLUMNS)
             rows = fetch_rows(self.shards, columns[part], views)
-            out += np.concatenate(self.shards.apply(products_of_shard, kernels, self.ids, columns[part], rows, right[:, part]), axis=1)
+            out += np.concatenate(
+                self.shards.apply(products_of_shard, kernels, self.ids, columns[part], rows, right[:, part]),
+                axis=1,
+            )
         return out
 
     def _ritz(self, basis: np.ndarray, image: np.ndarray) -> tuple[float, float]:
-        """The sum of the zeta largest Ritz values of orthonormal vectors (N, b) and their images, and by how much it may be too small.
+        """The sum of the zeta largest Ritz values of orthonormal vectors (N, b) and their images, and by how
+        much it may be too small.
 
-        An eigenvalue is off by |r|^2 / gap at most, r being the residual and gap the distance to what the subspace leaves out.
+        An eigenvalue is off by |r|^2 / gap at most, r being the residual and gap the distance to what the
+        subspace leaves out.
         """
         inner = basis.T @ image
         values, turn = np.linalg.eigh((inner + inner.T) / 2)
@@ -207,7 +239,9 @@ def _leading(matrix: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
         from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
         try:
-            values, vectors = eigsh(matrix, count, which="LA", v0=np.random.default_rng(0).standard_normal(len(matrix)))
+            values, vectors = eigsh(
+                matrix, count, which="LA", v0=np.random.default_rng(0).standard_normal(len(matrix))
+            )
             order = np.argsort(values)
             return values[order], vectors[:, order]
         except ArpackNoConvergence:
@@ -223,4 +257,8 @@ def _spaced(ids: np.ndarray, most: int) -> np.ndarray:
 
 def _views(kernels: Sequence[Kernel]) -> list:
     """Views whose rows are needed of both sides; ready-made matrices hold all pairs already."""
-    return list(dict.fromkeys(v for kernel in kernels if not isinstance(kernel.statistic(), Matrices) for v in kernel.views))
+    return list(
+        dict.fromkeys(
+            v for kernel in kernels if not isinstance(kernel.statistic(), Matrices) for v in kernel.views
+        )
+    )

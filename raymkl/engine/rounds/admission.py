@@ -1,5 +1,5 @@
-"""How heads that have waited come to work: normalisation, the round-off of their kernels, a first point (their
-own, or that of the head that they come after), a leader for those that share weights.
+"""How heads that have waited come to work: normalisation, the round-off of their kernels, a first point
+(their own, or that of the head that they come after), a leader for those that share weights.
 """
 
 from __future__ import annotations
@@ -32,9 +32,16 @@ def following(shared: Shared, head: Head, results: Mapping[int, list[HeadResult]
     return replace(head, start=(np.zeros_like(found[0].a) if whole else found[0].a, found[0].theta))
 
 
-def admit(shared: Shared, chosen: list[tuple[int, Head]], observed: Container[int] = ()) -> dict[int, HeadAtWork]:
-    """Add heads to the shards; returns them as they begin. observed : those whose f somebody looks at between the rounds."""
-    chosen = [(h, replace(head, shrinks=_may_shrink(shared, head) and h not in observed)) for h, head in chosen]
+def admit(
+    shared: Shared, chosen: list[tuple[int, Head]], observed: Container[int] = ()
+) -> dict[int, HeadAtWork]:
+    """Add heads to the shards; returns them as they begin.
+
+    observed : those whose f somebody looks at between the rounds.
+    """
+    chosen = [
+        (h, replace(head, shrinks=_may_shrink(shared, head) and h not in observed)) for h, head in chosen
+    ]
     heads = [head for _, head in chosen]
     masks = np.stack([(head.bounds > 0).astype(float) for head in heads])
     diagonal = np.sum(shared.crew.ask("diagonals", masks), axis=0)
@@ -67,15 +74,20 @@ def _begun(shared: Shared, head: Head, factors: np.ndarray, diagonal: np.ndarray
     # Held weights may stand still for long between two steps.
     steady = shared.problem.may_widen and head.solver == "chunking" and head.theta_step != "cutting_plane"
     patience = NARROW_PATIENCE if steady else PATIENCE
-    coefficients, round_off = shared.found.coefficients * factors[:, None], factors * shared.round_off(diagonal)
-    begun = HeadAtWork(HeadSolver(head, coefficients, plan.working_set, plan.new, round_off, patience), factors, diagonal)
+    coefficients, round_off = (
+        shared.found.coefficients * factors[:, None],
+        factors * shared.round_off(diagonal),
+    )
+    begun = HeadAtWork(
+        HeadSolver(head, coefficients, plan.working_set, plan.new, round_off, patience), factors, diagonal
+    )
     begun.step = begun.solver.starting_step()
     return begun
 
 
 def _may_shrink(shared: Shared, head: Head) -> bool:
-    """Whether a head can do with sums for the rows near the margin: light statistics only, more rows than one working set, nobody who
-    looks at other rows between the rounds.
+    """Whether a head can do with sums for the rows near the margin: light statistics only, more rows than one
+    working set, nobody who looks at other rows between the rounds.
     """
     light = all(statistic in shared.problem.light for statistic in shared.problem.statistics)
     alone = head.group is None and not head.every_row

@@ -1,7 +1,8 @@
 """Statistics among the rows of a working set, from the features that the coordinator has seen.
 
-One head keeps the block of its last working set and computes only the rows that are new. Several heads share one square of
-statistics over all rows seen, as long as it stays small: what one class or fold has computed the others copy.
+One head keeps the block of its last working set and computes only the rows that are new. Several heads share
+one square of statistics over all rows seen, as long as it stays small: what one class or fold has computed
+the others copy.
 """
 
 from __future__ import annotations
@@ -24,24 +25,43 @@ from .string_blocks import sequence_block
 HESSIAN_ROWS = 128
 # The square that several heads share takes at most this much memory; so do the blocks of many heads together.
 SQUARE_BYTES = 256 * 2**20
-# Light statistics are copied out of a square of so many bytes at most: out of a larger one, which no processor's
-# cache holds, that takes longer than to compute them anew.
+# Light statistics are copied out of a square of so many bytes at most: out of a larger one, which no
+# processor's cache holds, that takes longer than to compute them anew.
 LIGHT_SQUARE_BYTES = 16 * 2**20
 # New rows of the square that are computed at a time.
 SQUARE_ROWS = 256
 
 
 class WorkingBlocks:
-    """Makes the block of any head's working set. `ask_stacks(method, s, ids, ...)` asks the shards about ready-made matrices."""
+    """Makes the block of any head's working set.
 
-    def __init__(self, problem: Problem, bases: list, centers: dict, store: RowStore, threads: RowThreads, ask_stacks: Callable):
-        self.problem, self.bases, self.centers, self.store, self.threads = problem, bases, centers, store, threads
+    `ask_stacks(method, s, ids, ...)` asks the shards about ready-made matrices.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        bases: list,
+        centers: dict,
+        store: RowStore,
+        threads: RowThreads,
+        ask_stacks: Callable,
+    ):
+        self.problem, self.bases, self.centers, self.store, self.threads = (
+            problem,
+            bases,
+            centers,
+            store,
+            threads,
+        )
         self.ask_stacks = ask_stacks
         self.statistics = problem.statistics
         self.places = [self.statistics.index(family.statistic) for family in problem.families]
         self.cached = any(statistic.cacheable for statistic in self.statistics)
         self.last: dict[int, tuple] = {}
-        self.rooms: dict[tuple[int, int], np.ndarray] = {}  # memory for blocks of light statistics, by head and statistic
+        self.rooms: dict[
+            tuple[int, int], np.ndarray
+        ] = {}  # memory for blocks of light statistics, by head and statistic
         self.square: _Square | None = None
 
     def share(self, n_heads: int) -> None:
@@ -49,7 +69,10 @@ class WorkingBlocks:
         item = sum(self.problem.pair_bytes(s) for s in self.statistics if not isinstance(s, Matrices))
         n = self.problem.n_rows
         plain = not any(statistic.reads_strings for statistic in self.statistics)
-        if all(statistic in self.problem.light for statistic in self.statistics) and n * n * item > LIGHT_SQUARE_BYTES:
+        if (
+            all(statistic in self.problem.light for statistic in self.statistics)
+            and n * n * item > LIGHT_SQUARE_BYTES
+        ):
             return
         if n_heads > 1 and self.square is None and self.cached and plain and n * n * item <= SQUARE_BYTES:
             self.square = _Square(n)
@@ -88,7 +111,9 @@ class WorkingBlocks:
             self.rooms.pop((h, s), None)
 
     def _light_block(self, statistic: Any, rows: dict, h: int, s: int, threads: RowThreads) -> np.ndarray:
-        """(q, q) light statistics of a working set, computed anew in the memory of the last one: nothing is quicker to copy."""
+        """(q, q) light statistics of a working set, computed anew in the memory of the last one: nothing is
+        quicker to copy.
+        """
         prepared = statistic.prepare(rows, self.problem.dtype_of(statistic), self.centers)
         q = len(prepared)
         if self.rooms.get((h, s), np.empty(0)).size < q * q:
@@ -96,14 +121,26 @@ class WorkingBlocks:
         stat = self.rooms[h, s][: q * q].reshape(q, q)
         threads.split(
             q,
-            lambda start, stop: statistic.pairs_into(prepared.take(slice(start, stop)), prepared, stat[start:stop]),
+            lambda start, stop: statistic.pairs_into(
+                prepared.take(slice(start, stop)), prepared, stat[start:stop]
+            ),
             cost=float(q) * q * prepared.array.shape[1],
         )
         np.fill_diagonal(stat, statistic.diagonal(prepared))
         return stat
 
-    def _block(self, statistic: Any, prepared: Any, ids: np.ndarray, previous: tuple | None, s: int, threads: RowThreads) -> np.ndarray:
-        """(q, q) statistics of a working set; pairs that were in the previous working set are copied from there."""
+    def _block(
+        self,
+        statistic: Any,
+        prepared: Any,
+        ids: np.ndarray,
+        previous: tuple | None,
+        s: int,
+        threads: RowThreads,
+    ) -> np.ndarray:
+        """(q, q) statistics of a working set; pairs that were in the previous working set are copied from
+        there.
+        """
         if statistic.reads_strings:
             last = None if previous is None else (previous[0], previous[1][s])
             return sequence_block(statistic, prepared, ids, last, self.problem.cell_dtype(statistic), threads)
@@ -147,7 +184,9 @@ class _Square:
                 continue
             prepared = statistic.prepare(rows, blocks.problem.dtype_of(statistic), blocks.centers)
             if s not in self.values:  # memory is touched only where rows are
-                self.values[s] = untouched((len(self.place), len(self.place)), blocks.problem.dtype_of(statistic))
+                self.values[s] = untouched(
+                    (len(self.place), len(self.place)), blocks.problem.dtype_of(statistic)
+                )
             values = self.values[s]
 
             def compute(start: int, stop: int, statistic=statistic, prepared=prepared, values=values) -> None:
@@ -166,14 +205,19 @@ class _Square:
         stat = np.empty((len(ids), len(ids)), self.values[s].dtype)
         threads.split(
             len(ids),
-            lambda start, stop: copy_pairs(self.values[s], places[start:stop], places, stat, target[start:stop], target),
+            lambda start, stop: copy_pairs(
+                self.values[s], places[start:stop], places, stat, target[start:stop], target
+            ),
             cost=float(len(ids)) ** 2,
         )
         return stat
 
 
 class _Stack:
-    """Ready-made matrices among the rows of a working set. They stay in the shards, M times as large as what is wanted of them."""
+    """Ready-made matrices among the rows of a working set.
+
+    They stay in the shards, M times as large as what is wanted of them.
+    """
 
     def __init__(self, ask: Callable, s: int, ids: np.ndarray):
         self.ask, self.s, self.ids = ask, s, ids
@@ -189,28 +233,41 @@ class _Stack:
 
 
 class WorkingBlock:
-    """Pair statistics among the rows of a working set, per family, with its basis and the gates of the rows."""
+    """Pair statistics among the rows of a working set, per family, with its basis and the gates of the
+    rows.
+    """
 
     def __init__(self, parts: list[tuple], threads: RowThreads, buffer: np.ndarray):
-        """parts : per family (basis, stat (q, q) or _Stack, gate (q,) or None). buffer : (q, q) to put the Hessian in."""
+        """parts : per family (basis, stat (q, q) or _Stack, gate (q,) or None).
+
+        buffer : (q, q) to put the Hessian in.
+        """
         self.parts, self.threads, self.buffer = parts, threads, buffer
         self.asks_shards = any(isinstance(stat, _Stack) for _, stat, _ in parts)
 
-    def hessian(self, combination: np.ndarray, left: np.ndarray | None, right: np.ndarray | None) -> np.ndarray:
-        """(q, q) combined kernel matrix sum_r combination[r] basis_r, gates applied, plus left @ right.T where given."""
+    def hessian(
+        self, combination: np.ndarray, left: np.ndarray | None, right: np.ndarray | None
+    ) -> np.ndarray:
+        """(q, q) combined kernel matrix sum_r combination[r] basis_r, gates applied, plus left @ right.T
+        where given.
+        """
         functions, at, begun = [], 0, False
         q, total = len(self.buffer), self.buffer
         for basis, stat, gate in self.parts:
             weights = combination[at : at + basis.rank]
             at += basis.rank
-            if isinstance(stat, _Stack):  # what a shard of this process answers is good until it is asked again
+            if isinstance(
+                stat, _Stack
+            ):  # what a shard of this process answers is good until it is asked again
                 self._put(stat.combined(basis.matrices, weights), gate, begun)
                 begun = True
             else:
                 functions.append((basis.function(weights), stat, gate))
 
         def fill(start: int, stop: int) -> None:
-            scratch = np.empty((HESSIAN_ROWS, q))  # new memory for every few rows would cost more than what is put there
+            scratch = np.empty(
+                (HESSIAN_ROWS, q)
+            )  # new memory for every few rows would cost more than what is put there
             for first in range(start, stop, HESSIAN_ROWS):
                 rows = slice(first, min(first + HESSIAN_ROWS, stop))
                 more_values = scratch[: rows.stop - first]
@@ -233,7 +290,9 @@ class WorkingBlock:
         """Values (q, q), gated, into the buffer, or added to what is there once it was begun."""
 
         def put(start: int, stop: int) -> None:
-            part = values[start:stop] if gate is None else values[start:stop] * (gate[start:stop, None] * gate)
+            part = (
+                values[start:stop] if gate is None else values[start:stop] * (gate[start:stop, None] * gate)
+            )
             if begun:
                 self.buffer[start:stop] += part
             else:
@@ -255,8 +314,8 @@ class WorkingBlock:
             if len(changed):
                 self.threads.split(
                     len(delta),
-                    lambda start, stop, basis=basis, stat=stat, changed=changed, weights=weights, out=out: basis.accumulate(
-                        stat, changed, weights[changed], out, start, stop
+                    lambda start, stop, basis=basis, stat=stat, changed=changed, weights=weights, out=out: (
+                        basis.accumulate(stat, changed, weights[changed], out, start, stop)
                     ),
                     cost=float(len(delta)) * len(changed) * basis.rank,
                 )

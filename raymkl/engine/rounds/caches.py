@@ -1,8 +1,9 @@
 """What the coordinator remembers: features of rows it has seen, and which columns the shards have cached.
 
-Caches over rows that were put into a session stand between runs: columns of pair statistics are computed once. A run takes the caches of
-its statistics, works with them alone, and gives them back when it has ended well. Shards keep the columns, under a serial number; what is
-known here is which columns those are. Caches obey the memory budget: the oldest ones go first.
+Caches over rows that were put into a session stand between runs: columns of pair statistics are computed
+once. A run takes the caches of its statistics, works with them alone, and gives them back when it has ended
+well. Shards keep the columns, under a serial number; what is known here is which columns those are. Caches
+obey the memory budget: the oldest ones go first.
 """
 
 from __future__ import annotations
@@ -74,7 +75,9 @@ class RowStore:
 
 
 class ColumnCache:
-    """Which column is in which slot of every shard's cache; the least useful columns make room for new ones."""
+    """Which column is in which slot of every shard's cache; the least useful columns make room for new
+    ones.
+    """
 
     def __init__(self, capacity: int, n_rows: int):
         self.capacity = capacity
@@ -92,8 +95,8 @@ class ColumnCache:
     def place(self, ids: np.ndarray, in_use: np.ndarray | None = None) -> np.ndarray:
         """Make room for the given ids; returns those that were not cached and must be computed.
 
-        in_use : (n,) mask of rows whose dual variable is not zero in some head. Columns of other rows go first, and among
-        equals the one unused for the longest time.
+        in_use : (n,) mask of rows whose dual variable is not zero in some head. Columns of other rows go
+        first, and among equals the one unused for the longest time.
         """
         self.clock += 1
         there = self.slot[ids] >= 0
@@ -121,7 +124,10 @@ class ColumnCache:
 
 @dataclass
 class Standing:
-    """Caches of some statistics. serial : what shards know them by. members : the shards that have them. size : planned bytes per shard."""
+    """Caches of some statistics.
+
+    serial : what shards know them by. members : the shards that have them. size : planned bytes per shard.
+    """
 
     serial: int
     columns: ColumnCache
@@ -169,7 +175,9 @@ class CachesOfRows:
             return found
 
     def make_room(self, size: int, largest: int) -> list[int]:
-        """Let go of caches, whatever they are of, until there is room for `size` bytes more; returns serial numbers to forget."""
+        """Let go of caches, whatever they are of, until there is room for `size` bytes more; returns serial
+        numbers to forget.
+        """
         caches = self.caches
         with caches.lock:
             while caches.idle and size + sum(entry.size for entry in caches.idle.values()) > largest:

@@ -1,15 +1,20 @@
 """The coordinator: runs rounds over a pool of shards for any number of heads, until every head is certified.
 
     set up     statistics are prepared, bases built, normalisation constants learned, heads added
-    round      one call to every shard: (rows entering, changes of every head, new weights) -> (violators, gradients,
-               quadratic terms, losses); then certificate, working set, sub-problem and weight step of every head
+    round      one call to every shard: (rows entering, changes of every head, new weights) -> (violators,
+               gradients, quadratic terms, losses); then certificate, working set, sub-problem and weight step
+               of every head
     finish     dual variables, weights, intercept and certificate of every head
 
-It knows pools only by `call_all` and `call_some`, so it runs the same in this process and inside an actor. What it works with:
+It knows pools only by `call_all` and `call_some`, so it runs the same in this process and inside an actor.
+What it works with:
 
-    crew       the shards: asks them, replaces those that are lost          roster     the heads: who works, who waits
-    shared     what heads share: bases, caches, memory plan                 journal    records: history, results, time
-    threads    that solve sub-problems                                      blocks     statistics among rows of working sets
+    crew       the shards: asks them, replaces those that are lost          roster     the heads: who works,
+               who waits
+    shared     what heads share: bases, caches, memory plan                 journal    records: history,
+               results, time
+    threads    that solve sub-problems                                      blocks     statistics among rows
+               of working sets
     peek       decision values that somebody wants between the rounds
 """
 
@@ -45,7 +50,8 @@ from .subproblem_threads import SubproblemThreads
 class Coordinator:
     """Trains heads over a pool.
 
-    `rounds(heads)` trains a given list. Heads may also come and go: `begin`, then `add`, `round_once` and `drop` as wanted.
+    `rounds(heads)` trains a given list. Heads may also come and go: `begin`, then `add`, `round_once` and
+    `drop` as wanted.
     """
 
     def __init__(
@@ -57,7 +63,8 @@ class Coordinator:
         policy: FailurePolicy | None = None,
         standing: CachesOfRows | None = None,
     ):
-        """policy : what to do when shards are lost (None: none may be). standing : caches over these rows that outlive the run.
+        """policy : what to do when shards are lost (None: none may be). standing : caches over these rows
+        that outlive the run.
 
         threads : of the coordinator; None takes one per usable CPU, because the shards rest while it works.
         """
@@ -74,7 +81,7 @@ class Coordinator:
         """Heads at work, by number."""
         return {h: head.solver for h, head in self.roster.at_work.items()}
 
-    # -- the run ------------------------------------------------------------------------------------------------------
+    # -- the run -----------------------------------------------------------------------------------
 
     def run(self, heads: list[Head]) -> list[list[HeadResult]]:
         """Train all heads; returns the results of every head's stages, in the order of the heads."""
@@ -83,11 +90,18 @@ class Coordinator:
         return self.outcome(heads)
 
     def outcome(self, heads: list[Head] | Program) -> Any:
-        """What was learned, after `rounds`: the results of every head's stages, or what a program hands back."""
-        return heads.outcome() if isinstance(heads, Program) else [self.journal.results[h] for h in range(len(heads))]
+        """What was learned, after `rounds`: the results of every head's stages, or what a program hands
+        back.
+        """
+        return (
+            heads.outcome()
+            if isinstance(heads, Program)
+            else [self.journal.results[h] for h in range(len(heads))]
+        )
 
     def rounds(self, heads: list[Head] | Program, state: dict | None = None) -> Iterator[list[dict]]:
-        """Train all heads, yielding the new rows of the history after every round; the journal has what was learned.
+        """Train all heads, yielding the new rows of the history after every round; the journal has what was
+        learned.
 
         state : of an earlier run (see `recovery.state_of`) to go on from.
         """
@@ -109,21 +123,25 @@ class Coordinator:
             self.close()
 
     def wind_up(self) -> None:
-        """End soon: every head, also one that comes later, ends with its best point, proved, after its next round. Programs look at
-        `winding_up` between two of their rounds.
+        """End soon: every head, also one that comes later, ends with its best point, proved, after its next
+        round. Programs look at `winding_up` between two of their rounds.
         """
         self.winding_up = True
         for head in self.roster.at_work.values():
             head.party.course.ending = True
 
     def close(self) -> None:
-        """End the threads, and let go of what would keep this coordinator, and all arrays of its heads, until garbage is collected."""
+        """End the threads, and let go of what would keep this coordinator, and all arrays of its heads, until
+        garbage is collected.
+        """
         self.shared.let_go_of_caches()
         self.threads.close()
         self.crew.dismiss()
 
     def begin(self, n_heads: int, together: int = 1) -> None:
-        """Prepare statistics and bases, and plan memory for so many heads at a time (or as many as fit, `together` at least)."""
+        """Prepare statistics and bases, and plan memory for so many heads at a time (or as many as fit,
+        `together` at least).
+        """
         self.journal.begin()
         if n_heads > 1:  # sub-problems run side by side, and BLAS must not start threads in each of them
             self.threads.one_blas_thread()
@@ -133,7 +151,14 @@ class Coordinator:
 
     def _working_blocks(self) -> WorkingBlocks:
         shared, found = self.shared, self.shared.found
-        return WorkingBlocks(shared.problem, found.bases, found.centers, shared.seen, self.threads.for_rows, self.crew.ask_owners)
+        return WorkingBlocks(
+            shared.problem,
+            found.bases,
+            found.centers,
+            shared.seen,
+            self.threads.for_rows,
+            self.crew.ask_owners,
+        )
 
     @property
     def busy(self) -> bool:
@@ -149,10 +174,12 @@ class Coordinator:
             self.blocks.forget(h)
             self.crew.told(h)
 
-    # -- a round ------------------------------------------------------------------------------------------------------
+    # -- a round -----------------------------------------------------------------------------------
 
     def round_once(self, paused: Container[int] = ()) -> list[dict]:
-        """One round for all heads that are not done, except the `paused` ones; returns the new rows of the history."""
+        """One round for all heads that are not done, except the `paused` ones; returns the new rows of the
+        history.
+        """
         self._admit()
         at_work = self.roster.at_work
         active = {h: at_work[h] for h in sorted(at_work) if h not in paused}
@@ -167,7 +194,9 @@ class Coordinator:
         worked_in = np.dtype(self.shared.problem.dtype).name
         precision = {h: "proved" if self.shared.accurate or h in ready else worked_in for h in active}
         self._settle(ready)
-        rows = self.journal.record({h: head.solver for h, head in active.items()}, precision, self.shared.facts())
+        rows = self.journal.record(
+            {h: head.solver for h, head in active.items()}, precision, self.shared.facts()
+        )
         going_on = self._finish(active)
         self._step(going_on)
         return rows
@@ -186,7 +215,9 @@ class Coordinator:
             self.journal.results.setdefault(h, [])
         if self.winding_up:
             self.wind_up()
-        self.blocks.share(min(self.roster.n_heads, self.shared.plan.heads))  # also with those that come after these
+        self.blocks.share(
+            min(self.roster.n_heads, self.shared.plan.heads)
+        )  # also with those that come after these
 
     def _settle(self, ready: dict[int, HeadAtWork]) -> None:
         """Look once more, in full precision, at heads that believe they are done; they are, or go on."""
@@ -200,7 +231,10 @@ class Coordinator:
             self._widen()
 
     def _widen(self) -> None:
-        """Go on with float64 statistics, from the points where all heads are. Nothing changes where there is no room for them."""
+        """Go on with float64 statistics, from the points where all heads are.
+
+        Nothing changes where there is no room for them.
+        """
         if not self.shared.widen():
             return
         at_work = self.roster.at_work.values()
@@ -216,9 +250,11 @@ class Coordinator:
             self.crew.refresh(shard)
 
     def _finish(self, active: dict[int, HeadAtWork]) -> dict[int, HeadAtWork]:
-        """Keep the results of heads that are done with a stage; they begin the next one or leave. Returns those that are amid a stage.
+        """Keep the results of heads that are done with a stage; they begin the next one or leave. Returns
+        those that are amid a stage.
 
-        active : heads of this round. Others may have made a step that the shards do not know yet: there is no f to show of them.
+        active : heads of this round. Others may have made a step that the shards do not know yet: there is no
+        f to show of them.
         """
         done = {h: head for h, head in active.items() if head.solver.done}
         amid = {h: head for h, head in active.items() if h not in done}
@@ -247,7 +283,9 @@ class Coordinator:
     def _call(self, active: dict[int, HeadAtWork], steps: dict[int, Step]) -> list[HeadSummary]:
         """steps : what the shards are to hear of: the changes of these heads, or a portion of them."""
         self.journal.round += 1
-        touched = self.shared.columns_of(np.unique(np.concatenate([step.ids for step in steps.values()])).astype(np.int64))
+        touched = self.shared.columns_of(
+            np.unique(np.concatenate([step.ids for step in steps.values()])).astype(np.int64)
+        )
         in_use = np.any([solver.a != 0 for solver in self.solvers.values()], axis=0)
         request, _ = self.shared.entering(touched, in_use, self.journal.round)
         request.columns, request.drop = touched, self.roster.take_dropped()
@@ -265,7 +303,10 @@ class Coordinator:
         self.journal.shard_seconds = time.perf_counter() - called
         for reply in replies:
             self.shared.seen.add(reply.new_ids, reply.new_rows)
-        return [HeadSummary.of([reply.heads[k] for reply in replies], part.count) for k, part in enumerate(request.heads)]
+        return [
+            HeadSummary.of([reply.heads[k] for reply in replies], part.count)
+            for k, part in enumerate(request.heads)
+        ]
 
     def _head_request(self, h: int, solver: HeadSolver, step: Step) -> HeadRequest:
         return HeadRequest(
@@ -287,17 +328,24 @@ class Coordinator:
         )
 
     def _violators_wanted(self, solver: HeadSolver) -> int:
-        """Rows per side that shards report: enough for a whole working set at the start, for its new part later."""
+        """Rows per side that shards report: enough for a whole working set at the start, for its new part
+        later.
+        """
         if self.shared.plan.working_set >= self.shared.problem.n_rows:
             return self.shared.problem.n_rows
         return max((self.shared.plan.working_set if solver.rounds == 0 else self.shared.plan.new) // 2, 1)
 
     def _step(self, heads: dict[int, HeadAtWork]) -> None:
-        """Let heads take their next step; the changes are kept until the shards hear of them. Several heads are solved side by side."""
+        """Let heads take their next step; the changes are kept until the shards hear of them.
+
+        Several heads are solved side by side.
+        """
         for head in heads.values():
             if head.solver.going_back:
                 head.step = head.solver.return_to_best()
-        movers: dict[Any, list[int]] = {}  # and the heads that each of them moves, of which the first lends its number
+        movers: dict[
+            Any, list[int]
+        ] = {}  # and the heads that each of them moves, of which the first lends its number
         for h, head in heads.items():
             if not head.solver.going_back:
                 movers.setdefault(head.mover, []).append(h)
@@ -306,7 +354,10 @@ class Coordinator:
         self._gather(np.unique(np.concatenate([NO_IDS, *(sets[h] for h in moving)])))
 
         def solve(h: int, threads: RowThreads) -> None:
-            block, mover = self.blocks.of(h, sets[h], self.threads.buffer(len(sets[h])), threads), heads[h].mover
+            block, mover = (
+                self.blocks.of(h, sets[h], self.threads.buffer(len(sets[h])), threads),
+                heads[h].mover,
+            )
             for number, step in zip(movers[mover], mover.steps(sets[h], block), strict=True):
                 heads[number].step = step
 

@@ -1,5 +1,5 @@
-"""What a run has come to: rounds and seconds so far, the rows of its history, and what heads have learned. A run that is resumed goes on
-with the journal of the one before.
+"""What a run has come to: rounds and seconds so far, the rows of its history, and what heads have learned. A
+run that is resumed goes on with the journal of the one before.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from ..heads.result import HeadResult
 class Journal:
     """The records of a run.
 
-    round : number of the last one. history : a row per round and head. results : by head, of every stage that is over. finished : heads
-    that are done with all of theirs. seconds_before : of a run that was resumed. shard_seconds : that the last round took in the shards.
+    round : number of the last one. history : a row per round and head. results : by head, of every stage that
+    is over. finished : heads that are done with all of theirs. seconds_before : of a run that was resumed.
+    shard_seconds : that the last round took in the shards.
     """
 
     def __init__(self) -> None:
@@ -37,7 +38,10 @@ class Journal:
         self.started = time.perf_counter()
 
     def record(self, solvers: dict[int, HeadSolver], precision: dict[int, str], facts: dict) -> list[dict]:
-        """One row of the history per head that took part in the round. precision : of their certificates. facts : that hold for all."""
+        """One row of the history per head that took part in the round.
+
+        precision : of their certificates. facts : that hold for all.
+        """
         seconds = self.seconds
         rows = [
             {

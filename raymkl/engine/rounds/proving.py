@@ -1,4 +1,6 @@
-"""What the coordinator does about proofs (see `shard.proof`): it asks the shards for those of some heads, and puts their parts together."""
+"""What the coordinator does about proofs (see `shard.proof`): it asks the shards for those of some heads, and
+puts their parts together.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,12 @@ SAMPLED_PART = 0.05
 
 def proof_request(shared: Shared, heads: dict[int, HeadAtWork]) -> ProofRequest:
     """The present points of some heads."""
-    ids = shared.columns_of(np.flatnonzero(np.any([head.solver.told != 0 for head in heads.values()], axis=0)))
-    request = ProofRequest(ids, shared.rows_of(ids) if shared.compared and len(ids) else {}, shared.found.bounds)
+    ids = shared.columns_of(
+        np.flatnonzero(np.any([head.solver.told != 0 for head in heads.values()], axis=0))
+    )
+    request = ProofRequest(
+        ids, shared.rows_of(ids) if shared.compared and len(ids) else {}, shared.found.bounds
+    )
     for h, head in heads.items():
         solver = head.solver
         places = np.flatnonzero(solver.told[ids])
@@ -27,7 +33,10 @@ def proof_request(shared: Shared, heads: dict[int, HeadAtWork]) -> ProofRequest:
 
 
 def look_again(shared: Shared, heads: dict[int, HeadAtWork]) -> None:
-    """Let heads take the proofs of their points. Weights that were held and prove not to belong there move, which asks for one more."""
+    """Let heads take the proofs of their points.
+
+    Weights that were held and prove not to belong there move, which asks for one more.
+    """
     for h, (losses, s) in _proofs(shared, heads).items():
         heads[h].solver.take_proof(losses, s)
     moved = {h: head for h, head in heads.items() if head.solver.renew_weights()}
@@ -35,11 +44,17 @@ def look_again(shared: Shared, heads: dict[int, HeadAtWork]) -> None:
         moved[h].solver.take_proof(losses, s)
 
 
-def _proofs(shared: Shared, heads: dict[int, HeadAtWork], quadratic: bool = True) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-    """Accurate losses (B,) and quadratic terms (E,) of the present points of some heads. quadratic : else these are known already."""
+def _proofs(
+    shared: Shared, heads: dict[int, HeadAtWork], quadratic: bool = True
+) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+    """Accurate losses (B,) and quadratic terms (E,) of the present points of some heads.
+
+    quadratic : else these are known already.
+    """
     found: dict[int, tuple] = {}
     # Large weights of vanishing quadratic terms (p > 2) ask for all the precision there is.
-    # Precise statistics are computed once for all heads: where these are many, samples for each of them would cost more.
+    # Precise statistics are computed once for all heads: where these are many, samples for each of them would
+    # cost more.
     sampled = shared.cached and SAMPLE * len(heads) < shared.problem.n_rows
     rough = {h: head for h, head in heads.items() if sampled and head.solver.head.norm.bounded}
     for precise in (False, True):
@@ -52,7 +67,8 @@ def _proofs(shared: Shared, heads: dict[int, HeadAtWork], quadratic: bool = True
         parts = shared.crew.apply(prove, request)
         for k, (h, head) in enumerate(some.items()):
             losses, terms, error, variance = (
-                np.sum([getattr(part[k], name) for part in parts], axis=0) for name in ("losses", "quadratic", "error", "variance")
+                np.sum([getattr(part[k], name) for part in parts], axis=0)
+                for name in ("losses", "quadratic", "error", "variance")
             )
             allowed = SAMPLED_PART * head.solver.head.tol * abs(head.solver.certificate.primal)
             if precise or abs(error) + 3.0 * np.sqrt(variance) <= allowed:
@@ -64,7 +80,9 @@ def _proofs(shared: Shared, heads: dict[int, HeadAtWork], quadratic: bool = True
 
 
 def choose_rows_anew(shared: Shared, heads: dict[int, HeadAtWork]) -> None:
-    """Choose the rows at work of heads whose proof has failed; the shards have the f of all rows that it has shown."""
+    """Choose the rows at work of heads whose proof has failed; the shards have the f of all rows that it has
+    shown.
+    """
     for held in (True, False):
         some = {h: head for h, head in heads.items() if head.solver.held == held}
         if some:

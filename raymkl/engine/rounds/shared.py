@@ -1,4 +1,6 @@
-"""What all heads of a run share: the problem, its statistics and bases, the memory plan, caches of columns, rows that were seen."""
+"""What all heads of a run share: the problem, its statistics and bases, the memory plan, caches of columns,
+rows that were seen.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,16 @@ from .crew import Crew
 ROUND_OFF = {"float32": 1e-6, "tables": 1e-10, "float64": 1e-14}
 # Centre the rows of a view when their mean is this many times larger than their deviation (both squared).
 WORTH_CENTRING = 4.0
-# Columns per call when sums over all pairs are wanted, and how many columns are enough for a mean over very many rows.
+# Columns per call when sums over all pairs are wanted, and how many columns are enough for a mean over very
+# many rows.
 SUM_COLUMNS = 1024
 MOST_SUM_COLUMNS = 8192
 
 
 class State(Enum):
-    """How far a run is: its shards have their rows; statistics and bases are known; caches are there, and heads may come."""
+    """How far a run is: its shards have their rows; statistics and bases are known; caches are there, and
+    heads may come.
+    """
 
     LOADED = 0
     PREPARED = 1
@@ -40,8 +45,8 @@ class State(Enum):
 class Findings:
     """What looking at all rows has shown.
 
-    centers : by view, what rows are shifted by. bounds : of every statistic. bases : of every family. coefficients : (E, R) of the entries
-    over all basis functions, without normalisation.
+    centers : by view, what rows are shifted by. bounds : of every statistic. bases : of every family.
+    coefficients : (E, R) of the entries over all basis functions, without normalisation.
     """
 
     centers: dict
@@ -55,7 +60,12 @@ class Findings:
         statistics = problem.statistics
         bounds = [statistic.bound(float(size)) for statistic, size in zip(statistics, largest, strict=True)]
         bases = [
-            family.basis(bounds[statistics.index(family.statistic)], problem.exact, problem.dtype_of(family.statistic), problem.coarse)
+            family.basis(
+                bounds[statistics.index(family.statistic)],
+                problem.exact,
+                problem.dtype_of(family.statistic),
+                problem.coarse,
+            )
             for family in problem.families
         ]
         coefficients = np.zeros((problem.n_entries, sum(basis.rank for basis in bases)))
@@ -69,15 +79,21 @@ class Findings:
 class Shared:
     """Everything about a run but its heads.
 
-    found : what is known once the run is prepared. seen : features of rows. cache : which columns the shards have. serial : of the caches,
-    if they are to stand. changed : what differs from the problem that the shards were given with their rows ("gates", "dtype").
+    found : what is known once the run is prepared. seen : features of rows. cache : which columns the shards
+    have. serial : of the caches, if they are to stand. changed : what differs from the problem that the
+    shards were given with their rows ("gates", "dtype").
     """
 
     found: Findings
     cache: ColumnCache
 
-    def __init__(self, crew: Crew, problem: Problem, budget: int | None, standing: CachesOfRows | None = None):
-        """budget : bytes per shard, or None. standing : caches over these rows that outlive a run, or None."""
+    def __init__(
+        self, crew: Crew, problem: Problem, budget: int | None, standing: CachesOfRows | None = None
+    ):
+        """budget : bytes per shard, or None.
+
+        standing : caches over these rows that outlive a run, or None.
+        """
         self.crew, self.problem, self.budget, self.standing = crew, problem, budget, standing
         self.state, self.changed = State.LOADED, set[str]()
         self.seen = RowStore(problem.n_rows)
@@ -98,34 +114,55 @@ class Shared:
     @property
     def accurate(self) -> bool:
         """Whether the rounds' own sums are as good as a proof."""
-        return all(is_accurate(self.problem, f.statistic, b) for f, b in zip(self.problem.families, self.found.bases, strict=True))
+        return all(
+            is_accurate(self.problem, f.statistic, b)
+            for f, b in zip(self.problem.families, self.found.bases, strict=True)
+        )
 
     @property
     def meets_all_rows(self) -> bool:
-        """Whether statistics are computed of all rows at a time, because several heads will want nearly all of them.
+        """Whether statistics are computed of all rows at a time, because several heads will want nearly all
+        of them.
 
-        Products of other shapes differ in their last bits: this way no head's result depends on which other heads there are.
+        Products of other shapes differ in their last bits: this way no head's result depends on which other
+        heads there are.
         """
-        n, exact = self.problem.n_rows, any(statistic.reads_strings for statistic in self.problem.statistics)  # counts are what they are
-        return self.plan.heads > 1 and not exact and self.plan.working_set >= n and (not self.cached or self.cache.capacity >= n)
+        n, exact = (
+            self.problem.n_rows,
+            any(statistic.reads_strings for statistic in self.problem.statistics),
+        )  # counts are what they are
+        return (
+            self.plan.heads > 1
+            and not exact
+            and self.plan.working_set >= n
+            and (not self.cached or self.cache.capacity >= n)
+        )
 
     def columns_of(self, ids: np.ndarray) -> np.ndarray:
         """Sorted columns to meet rows with, where those of `ids` are wanted: these, or all."""
         return np.arange(self.problem.n_rows) if len(ids) and self.compared and self.meets_all_rows else ids
 
-    # -- setting up -------------------------------------------------------------------------------------------------
+    # -- setting up --------------------------------------------------------------------------------
 
     def widen(self) -> bool:
-        """Go on with float64 statistics, if they may be had and there is room for them; whether there is. Shards then know of no heads."""
+        """Go on with float64 statistics, if they may be had and there is room for them; whether there is.
+
+        Shards then know of no heads.
+        """
         if not self.problem.may_widen:
             return False
-        wide, heads, together = replace(self.problem, dtype=np.float64, may_widen=False), self.plan.heads, self.plan.together
+        wide, heads, together = (
+            replace(self.problem, dtype=np.float64, may_widen=False),
+            self.plan.heads,
+            self.plan.together,
+        )
         try:
             plan_of(wide, self.crew.pool.ranges, self.problem.n_entries, heads, together, self.budget)
         except ValueError:
             return False
         self.let_go_of_caches()  # they are of another precision than their successors
-        # Without a plan, shards that replace lost ones are not told of heads: all of them are when this is done.
+        # Without a plan, shards that replace lost ones are not told of heads: all of them are when this is
+        # done.
         self.problem, self.state, self.plan = wide, State.PREPARED, None
         self.changed.add("dtype")
         self.crew.ask("set_problem", wide)
@@ -153,9 +190,19 @@ class Shared:
         self.state = State.PREPARED
 
     def reserve(self, n_heads: int, together: int) -> None:
-        """Plan memory for so many heads at a time, or as many as fit, `together` at least, and have the shards reserve it."""
+        """Plan memory for so many heads at a time, or as many as fit, `together` at least, and have the
+        shards reserve it.
+        """
         free = memory_shares(self.crew.ask("resources")) if self.budget is None and self.cached else None
-        chosen = plan_of(self.problem, self.crew.pool.ranges, self.found.coefficients.shape[1], n_heads, together, self.budget, free)
+        chosen = plan_of(
+            self.problem,
+            self.crew.pool.ranges,
+            self.found.coefficients.shape[1],
+            n_heads,
+            together,
+            self.budget,
+            free,
+        )
         self._found_caches(chosen)
         self.plan = replace(chosen, capacity=self.cache.capacity) if self.cached else chosen
         self.state = State.READY
@@ -169,7 +216,9 @@ class Shared:
             return
         found = standing.take(self._caches_key, self.crew.pool.members, chosen.budget)
         forget = standing.make_room(size if found is None else found.size, chosen.budget)
-        if found is not None and all(self.crew.ask("take_bases", self.found.bases, found.columns.capacity, found.serial, forget)):
+        if found is not None and all(
+            self.crew.ask("take_bases", self.found.bases, found.columns.capacity, found.serial, forget)
+        ):
             self.serial, self.cache = found.serial, found.columns
             return
         if found is not None:  # some shard was replaced and has them no more
@@ -181,7 +230,9 @@ class Shared:
     def _caches_key(self) -> Hashable:
         """What caches depend on besides the rows."""
         statistics = [statistic for statistic in self.problem.statistics if self.problem.is_cached(statistic)]
-        kinds = tuple((statistic, np.dtype(self.problem.cell_dtype(statistic)).str) for statistic in statistics)
+        kinds = tuple(
+            (statistic, np.dtype(self.problem.cell_dtype(statistic)).str) for statistic in statistics
+        )
         return kinds, tuple(self.crew.pool.ranges)
 
     def keep_caches(self) -> None:
@@ -190,22 +241,30 @@ class Shared:
             return
         size, serial, self.serial = self.plan.capacity * self.plan.bytes_per_column, self.serial, None
         self.crew.ask("keep_caches", serial)  # first: from the next line on another run may take them
-        forget = self.standing.give_back(self._caches_key, Standing(serial, self.cache, self.crew.pool.members, size))
+        forget = self.standing.give_back(
+            self._caches_key, Standing(serial, self.cache, self.crew.pool.members, size)
+        )
         if forget:
             self.crew.ask("forget_caches", forget)
 
     def let_go_of_caches(self) -> None:
-        """Have no more to do with the present caches, as at the end of a run that failed: nobody knows what they hold."""
+        """Have no more to do with the present caches, as at the end of a run that failed: nobody knows what
+        they hold.
+        """
         if self.serial is not None:
             self.standing.let_go(self.serial)
             self.serial = None
 
     def round_off(self, diagonal: np.ndarray) -> np.ndarray:
-        """(..., E) how wrong entries of kernel matrices are, by the dtype of their statistics and the tables. diagonal : their mean."""
+        """(..., E) how wrong entries of kernel matrices are, by the dtype of their statistics and the tables.
+        diagonal : their mean.
+        """
         error = diagonal.copy()
         for family, basis in zip(self.problem.families, self.found.bases, strict=True):
             narrow = self.problem.dtype_of(family.statistic) == np.float32
-            error[..., family.members] *= ROUND_OFF["float32" if narrow else "tables" if isinstance(basis, WideTableBasis) else "float64"]
+            error[..., family.members] *= ROUND_OFF[
+                "float32" if narrow else "tables" if isinstance(basis, WideTableBasis) else "float64"
+            ]
         return error
 
     def facts(self) -> dict:
@@ -220,7 +279,8 @@ class Shared:
         }
 
     def normalisations(self, heads: list[Head], masks: np.ndarray, diagonal: np.ndarray) -> list[np.ndarray]:
-        """Normalisation factors (E,) of every head, from those of its unmasked rows that have the views of a kernel.
+        """Normalisation factors (E,) of every head, from those of its unmasked rows that have the views of a
+        kernel.
 
         masks : (H, n). diagonal : (H, E) sums of k(i, i).
         """
@@ -230,7 +290,8 @@ class Shared:
         ones = [np.ones(self.problem.n_entries) for _ in heads]
         if kinds <= {None, "spherical"}:
             return ones
-        # Kernels are normalised before they are gated; gates 1 / sqrt(k(x, x)) are another kind of normalisation.
+        # Kernels are normalised before they are gated; gates 1 / sqrt(k(x, x)) are another kind of
+        # normalisation.
         diagonal = np.sum(self.crew.ask("diagonals", masks, False), axis=0)
         sums = np.zeros_like(diagonal)
         if "multiplicative" in kinds:  # classes of one fold have the same rows
@@ -238,10 +299,15 @@ class Shared:
             sums = self._matrix_sums(distinct)[which.ravel()]
         counts = self._counts(masks)
         found = [
-            scales(head.normalize, diagonal[h], sums[h], counts[h]) if head.normalize in ("multiplicative", "trace") else ones[h]
+            scales(head.normalize, diagonal[h], sums[h], counts[h])
+            if head.normalize in ("multiplicative", "trace")
+            else ones[h]
             for h, head in enumerate(heads)
         ]
-        return [scale if head.normalisation is None else head.normalisation for head, scale in zip(heads, found, strict=True)]
+        return [
+            scale if head.normalisation is None else head.normalisation
+            for head, scale in zip(heads, found, strict=True)
+        ]
 
     def normalisation(self, head: Head, mask: np.ndarray) -> np.ndarray:
         """Normalisation factors (E,) of a head that is not trained yet; `reserve` comes first."""
@@ -267,10 +333,15 @@ class Shared:
             request, slots = self.entering(ids, None)
             rows = self.rows_of(ids) if self.compared else {}
             some = [part[:, start : start + step] for part in weights]
-            total = total + np.sum(self.crew.ask("apply", mask_sums, request, ids, slots, rows, self.found.bounds, masks, some), axis=0)
+            total = total + np.sum(
+                self.crew.ask("apply", mask_sums, request, ids, slots, rows, self.found.bounds, masks, some),
+                axis=0,
+            )
         return total
 
-    def entering(self, ids: np.ndarray, in_use: np.ndarray | None, round_number: int = 0) -> tuple[RoundRequest, np.ndarray]:
+    def entering(
+        self, ids: np.ndarray, in_use: np.ndarray | None, round_number: int = 0
+    ) -> tuple[RoundRequest, np.ndarray]:
         """A request that brings the given columns into the caches, and their slots."""
         none = np.empty(0, np.int64)
         if not self.cached:
@@ -302,7 +373,9 @@ class Shared:
 
 
 def _column_weights(masks: np.ndarray, columns: np.ndarray, present: np.ndarray | None) -> np.ndarray:
-    """(H, k) what columns weigh in sums over the rows of each mask (H, n) that are there: more than one where they stand for others."""
+    """(H, k) what columns weigh in sums over the rows of each mask (H, n) that are there: more than one where
+    they stand for others.
+    """
     masks = masks if present is None else masks * present
     weights = masks[:, columns]
     return weights * (masks.sum(axis=1) / np.maximum(weights.sum(axis=1), 1))[:, None]

@@ -1,6 +1,7 @@
 """Statistics of strings among the rows of a working set.
 
-Pairs that were in the previous working set are copied from its block, others are computed, and all of it by threads.
+Pairs that were in the previous working set are copied from its block, others are computed, and all of it by
+threads.
 """
 
 from __future__ import annotations
@@ -15,9 +16,17 @@ from ..shard.threads import RowThreads
 
 
 def sequence_block(
-    statistic: Any, prepared: Any, ids: np.ndarray, previous: tuple[np.ndarray, Any] | None, dtype: Any, threads: RowThreads
+    statistic: Any,
+    prepared: Any,
+    ids: np.ndarray,
+    previous: tuple[np.ndarray, Any] | None,
+    dtype: Any,
+    threads: RowThreads,
 ) -> Any:
-    """The block of the rows `ids` (q,), which are `prepared`. previous : ids and block of the last working set. dtype : of cells."""
+    """The block of the rows `ids` (q,), which are `prepared`.
+
+    previous : ids and block of the last working set. dtype : of cells.
+    """
     if previous is not None and np.array_equal(previous[0], ids):
         return previous[1]
     q = len(ids)

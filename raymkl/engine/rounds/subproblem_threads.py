@@ -1,4 +1,6 @@
-"""The coordinator's threads: all of them work on the sub-problem of one head, or each on that of another head."""
+"""The coordinator's threads: all of them work on the sub-problem of one head, or each on that of another
+head.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from ..shard.threads import RowThreads
 class SubproblemThreads:
     """Threads, and memory that stays with each of them.
 
-    for_rows : share the rows of one piece of work. for_heads : take a head each, which then has one thread alone.
+    for_rows : share the rows of one piece of work. for_heads : take a head each, which then has one thread
+    alone.
     """
 
     def __init__(self, threads: int):
@@ -26,7 +29,9 @@ class SubproblemThreads:
         self.blas_limits: Any = None
 
     def solve(self, heads: list[int], work: Callable[[int, RowThreads], None], in_turn: bool) -> None:
-        """Do work(h, threads) for every head, side by side; one head, or heads that are to come `in_turn`, have all threads."""
+        """Do work(h, threads) for every head, side by side; one head, or heads that are to come `in_turn`,
+        have all threads.
+        """
         if len(heads) == 1 or in_turn:
             for h in heads:
                 work(h, self.for_rows)
@@ -34,7 +39,9 @@ class SubproblemThreads:
             list(self.for_heads.map(lambda h: work(h, self.one), heads))
 
     def buffer(self, q: int) -> np.ndarray:
-        """(q, q) memory for a Hessian, one piece per thread: fresh pages would cost more than filling them."""
+        """(q, q) memory for a Hessian, one piece per thread: fresh pages would cost more than filling
+        them.
+        """
         worker = threading.get_ident()
         if self.buffers.get(worker, np.empty(0)).size < q * q:
             self.buffers[worker] = np.empty(q * q)

@@ -1,4 +1,7 @@
-"""How many threads BLAS may start. Looking for the BLAS libraries of a process takes milliseconds, so it is done once."""
+"""How many threads BLAS may start.
+
+Looking for the BLAS libraries of a process takes milliseconds, so it is done once.
+"""
 
 from __future__ import annotations
 
@@ -17,4 +20,6 @@ def _controller(loaded: tuple[bool, ...]) -> ThreadpoolController:
 def one_blas_thread() -> Any:
     """Let BLAS work with one thread, until `restore_original_limits` of what is returned is called."""
     # SciPy brings a BLAS of its own.
-    return _controller(tuple(name in sys.modules for name in ("numpy", "scipy.linalg", "torch"))).limit(limits=1)
+    return _controller(tuple(name in sys.modules for name in ("numpy", "scipy.linalg", "torch"))).limit(
+        limits=1
+    )

@@ -1,11 +1,13 @@
 """One head on the rows of a shard: dual variables, box, and the sums that make up f.
 
-    G[f][i, r] = sum_j a_j gate(j) basis_r(statistic(x_j, x_i))      for every family f and every row i at work
+    G[f][i, r] = sum_j a_j gate(j) basis_r(statistic(x_j, x_i))      for every family f and every row i at
+    work
 
 While a head's weights are *held*, there is no G: f itself is kept, under these weights, which costs half.
 
-Rows *at work* are all rows, or those near the margin: the others would keep their dual variable anyway. They leave as it shows (`shrink`),
-and whether that was right a proof shows, from which the rows at work can be chosen anew (`proof.review`).
+Rows *at work* are all rows, or those near the margin: the others would keep their dual variable anyway. They
+leave as it shows (`shrink`), and whether that was right a proof shows, from which the rows at work can be
+chosen anew (`proof.review`).
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ class HeadRows:
 
     a : (n,) dual variables. terms : of the loss, in the stage whose bounds are multiplied by `bounds_factor`.
     rows : (m,) sorted numbers of the rows at work, or None for all. G : per family (m, R), or
-    None while weights are held. offset : (m,) what f differs by from the sums over G, where a proof has shown it, else None; f itself while
-    weights are held. f : (n,) of the last proof, or None.
+    None while weights are held. offset : (m,) what f differs by from the sums over G, where a proof has shown
+    it, else None; f itself while weights are held. f : (n,) of the last proof, or None.
     """
 
     def __init__(self, head: Head, own: slice, ranks: list[int]):
@@ -47,7 +49,10 @@ class HeadRows:
         self.G, self.offset = None, f
 
     def shrink(self, stays: np.ndarray) -> bool:
-        """Let rows leave, if it is worth it; returns whether it was. stays : (m,) mask of the rows at work."""
+        """Let rows leave, if it is worth it; returns whether it was.
+
+        stays : (m,) mask of the rows at work.
+        """
         if stays.sum() > WORTH_LEAVING * len(stays):
             return False
         self.rows = np.flatnonzero(stays) if self.rows is None else self.rows[stays]
@@ -86,7 +91,9 @@ class HeadRows:
         self.a = np.array(a)
 
     def restage(self, bounds_factor: float, stretch: float) -> None:
-        """The next stage of a head's path: other bounds, all dual variables (and with them the sums) multiplied."""
+        """The next stage of a head's path: other bounds, all dual variables (and with them the sums)
+        multiplied.
+        """
         if bounds_factor != self.bounds_factor:
             self.enter(bounds_factor)
         if stretch != 1.0:
@@ -95,7 +102,9 @@ class HeadRows:
                 G *= stretch
             self.offset = None if self.offset is None else self.offset * stretch
 
-    def residuals(self, f: np.ndarray, intercept: float) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray, np.ndarray]:
+    def residuals(
+        self, f: np.ndarray, intercept: float
+    ) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray, np.ndarray]:
         """Slopes of growing and of shrinking, lower and upper ends: each (m,) of the rows at work.
 
         f : (m,). intercept : about where the slopes are to meet.
@@ -104,18 +113,25 @@ class HeadRows:
         return slopes(terms.residual(a, f, intercept), a, terms.kink), terms.lower, terms.upper
 
     def losses(self, f: np.ndarray, intercepts: np.ndarray, every_row: bool = False) -> np.ndarray:
-        """(B,) weighted loss at each candidate for the intercept. f : (m,) of the rows at work, or (n,) of every row."""
-        targets, bounds = (values if every_row else self.of(values) for values in (self.terms.targets, self.terms.bounds))
+        """(B,) weighted loss at each candidate for the intercept.
+
+        f : (m,) of the rows at work, or (n,) of every row.
+        """
+        targets, bounds = (
+            values if every_row else self.of(values) for values in (self.terms.targets, self.terms.bounds)
+        )
         active = bounds > 0
         f, targets, bounds = f[active], targets[active], bounds[active]
-        # Losses are convex and not negative: a row that loses nothing at the smallest and the largest candidate loses nothing in between.
+        # Losses are convex and not negative: a row that loses nothing at the smallest and the largest
+        # candidate loses nothing in between.
         value = self.head.loss.value
         some = (value(f + intercepts.min(), targets) > 0) | (value(f + intercepts.max(), targets) > 0)
         f, targets, bounds = f[some], targets[some], bounds[some]
         return np.array([float(bounds @ value(f + b, targets)) for b in intercepts])
 
     def reach(self, f: np.ndarray, intercept: float, every_row: bool = False) -> np.ndarray:
-        """(m,) how far every row is beyond the point where its dual variable would move: positive for violators, -inf for masked rows.
+        """(m,) how far every row is beyond the point where its dual variable would move: positive for
+        violators, -inf for masked rows.
 
         f : (m,) of the rows at work, or (n,) of every row.
         """

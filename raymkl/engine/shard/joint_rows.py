@@ -1,4 +1,6 @@
-"""What a shard tells of the classes of a joint problem: losses and violations of rows over all classes (see `optim.losses.joint`)."""
+"""What a shard tells of the classes of a joint problem: losses and violations of rows over all classes (see
+`optim.losses.joint`).
+"""
 
 from __future__ import annotations
 
@@ -27,21 +29,28 @@ def joint_groups(parts: list[HeadRequest], heads: dict[int, HeadRows]) -> dict[i
 
 
 def joint_reply(shard: Shard, parts: list[HeadRequest]) -> dict[int, HeadReply]:
-    """Answers for the classes of one joint problem, by head. The first one has the losses and the violators of all.
+    """Answers for the classes of one joint problem, by head. The first one has the losses and the violators
+    of all.
 
-    Violators come in turns as rows that grow and rows that shrink, with half their violation on each side of zero: what both sides differ
-    by is a violation, and the middle is no intercept.
+    Violators come in turns as rows that grow and rows that shrink, with half their violation on each side of
+    zero: what both sides differ by is a violation, and the middle is no intercept.
     """
     states = [shard.heads[part.head] for part in parts]
     group = states[0].head.group
     sums = [shard.sums(state, part.combination) for state, part in zip(states, parts, strict=True)]
     terms, count = states[0].terms, 2 * parts[0].count
     chosen, losses, violation = NO_ROWS, 0.0, NO_VALUES
-    if len(parts) == sum(state.head.group == group for state in shard.heads.values()):  # else it is a portion of a start
+    if len(parts) == sum(
+        state.head.group == group for state in shard.heads.values()
+    ):  # else it is a portion of a start
         F, A = np.stack([f for f, _ in sums], axis=1), np.stack([state.a for state in states], axis=1)
         losses = float(terms.bounds @ joint_losses(F, terms.targets))
         violation = joint_violations(F, A, terms.targets, terms.bounds)
-        chosen = _spaced(violation, -(-count * shard.own.n // shard.problem.n_rows)) if parts[0].spaced else _worst(violation, count)
+        chosen = (
+            _spaced(violation, -(-count * shard.own.n // shard.problem.n_rows))
+            if parts[0].spaced
+            else _worst(violation, count)
+        )
     local = shard.own.distinct(chosen, shard.own.numbers(parts[0].watch))
     replies = {}
     for k, (part, state) in enumerate(zip(parts, states, strict=True)):

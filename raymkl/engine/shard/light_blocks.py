@@ -1,10 +1,11 @@
 """Sums over light statistics: those that take no longer to compute than to read from memory.
 
-    G[i, r] += sum_k weights[k] basis_r(statistic(x_i, column_k))        or, for one combined function of held weights,
+    G[i, r] += sum_k weights[k] basis_r(statistic(x_i, column_k))        or, for one combined function of held
+    weights,
     f[i] += gate[i] sum_k weights[k] F(statistic(x_i, column_k))
 
-Rows of few columns need no cache: a block of statistics is made, met by all sums that want it while it is in the processor's cache, and
-forgotten. Fresh memory alone would cost more.
+Rows of few columns need no cache: a block of statistics is made, met by all sums that want it while it is in
+the processor's cache, and forgotten. Fresh memory alone would cost more.
 """
 
 from __future__ import annotations
@@ -19,15 +20,16 @@ from ...kernels.pairs.tables import TableBasis, WideTableBasis
 if TYPE_CHECKING:
     from .shard import Shard
 
-# Rows and columns of a block. Smaller ones would stay in the second-level cache, but threads meet at the interpreter lock between two of
-# them, which costs more.
+# Rows and columns of a block. Smaller ones would stay in the second-level cache, but threads meet at the
+# interpreter lock between two of them, which costs more.
 BLOCK_ROWS = 512
 BLOCK_COLUMNS = 1024
 
 
 @dataclass
 class LightSum:
-    """One sum: places (k,) of its columns among all, ascending, their weights (k,), and out (m, R) for m rows.
+    """One sum: places (k,) of its columns among all, ascending, their weights (k,), and out (m, R) for m
+    rows.
 
     gate : (m,) what sums of the rows are multiplied with, or None.
     """
@@ -49,7 +51,9 @@ class LightSum:
         self.out[rows] += found * self.gate[rows, None]
 
 
-def add_columns(shard: Shard, s: int, columns: Any, ids: np.ndarray, rows: np.ndarray | None, sums: list[LightSum]) -> None:
+def add_columns(
+    shard: Shard, s: int, columns: Any, ids: np.ndarray, rows: np.ndarray | None, sums: list[LightSum]
+) -> None:
     """Add columns to some sums.
 
     columns, ids : (k,) prepared features and numbers. rows : own rows that the sums are for, or None for all.
@@ -60,18 +64,29 @@ def add_columns(shard: Shard, s: int, columns: Any, ids: np.ndarray, rows: np.nd
         place = np.full(shard.own.n + 1, -1)
         place[rows] = np.arange(len(rows))
         local = place[np.where((local >= 0) & (local < shard.own.n), local, shard.own.n)]
-    blocks = _Blocks(shard.pairs.statistics[s], shard.problem.dtype_of(shard.pairs.statistics[s]), own, columns, local, sums)
+    blocks = _Blocks(
+        shard.pairs.statistics[s],
+        shard.problem.dtype_of(shard.pairs.statistics[s]),
+        own,
+        columns,
+        local,
+        sums,
+    )
     shard.threads.split(-(-len(own) // BLOCK_ROWS), blocks, cost=10.0 * len(ids) * len(own))
 
 
 class _Blocks:
     """Goes through portions of the rows, and for each through all columns."""
 
-    def __init__(self, statistic: Any, dtype: Any, own: Any, columns: Any, local: np.ndarray, sums: list[LightSum]):
+    def __init__(
+        self, statistic: Any, dtype: Any, own: Any, columns: Any, local: np.ndarray, sums: list[LightSum]
+    ):
         self.statistic, self.dtype, self.size, self.features = statistic, dtype, len(own), columns
         columns, self.own = statistic.as_left(columns), statistic.as_right(own)
         # Tables take what round-off makes negative for zero.
-        self.clip = statistic.non_negative and not all(isinstance(one.basis, TableBasis | WideTableBasis) for one in sums)
+        self.clip = statistic.non_negative and not all(
+            isinstance(one.basis, TableBasis | WideTableBasis) for one in sums
+        )
         self.parts = []  # (columns, their places among the rows, where they stand, what each sum has of them)
         for first in range(0, len(columns), BLOCK_COLUMNS):
             some = slice(first, min(first + BLOCK_COLUMNS, len(columns)))
@@ -93,7 +108,9 @@ class _Blocks:
                 self.statistic.pairs_into(columns, own, block)
                 mine = np.flatnonzero((local >= rows.start) & (local < rows.stop))
                 if len(mine):  # the statistic of a row with itself is known exactly
-                    block[mine, local[mine] - rows.start] = self.statistic.diagonal(self.features.take(first + mine))
+                    block[mine, local[mine] - rows.start] = self.statistic.diagonal(
+                        self.features.take(first + mine)
+                    )
                 if self.clip:
                     np.maximum(block, 0, out=block)
                 for one in wanted:

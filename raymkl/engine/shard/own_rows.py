@@ -43,7 +43,10 @@ class OwnRows:
         return ids[self.has(ids)] - self.first
 
     def distinct(self, *numbers: np.ndarray) -> np.ndarray:
-        """Numbers in ascending order, each once. (The first `np.unique` of a process loads another 8 ms of numpy.)"""
+        """Numbers in ascending order, each once.
+
+        (The first `np.unique` of a process loads another 8 ms of numpy.)
+        """
         there = np.zeros(self.n, bool)
         for some in numbers:
             there[some] = True
@@ -60,7 +63,9 @@ class OwnRows:
         return take({view: self.features[view] for view in views}, numbers)
 
     def moments(self, view: Any) -> tuple[int, np.ndarray, float]:
-        """Rows, column sums (d,) and the sum of all squares of a dense view, in portions: BLAS adds those in the array's own dtype."""
+        """Rows, column sums (d,) and the sum of all squares of a dense view, in portions: BLAS adds those in
+        the array's own dtype.
+        """
         array = self.features[view]
         sums, squares = np.zeros(array.shape[1]), 0.0
         ones = np.ones(SUMMED_ROWS, array.dtype)

@@ -16,9 +16,9 @@ from .own_rows import OwnRows
 class PairStatistics:
     """Statistics of all families, each once, over own rows.
 
-    of_family : which of them each family has. prepared : own rows, ready for each. centers : by view, what rows are shifted by. cache : per
-    statistic, its columns (slots, n), or None where none are kept. standing : caches that outlive a run, by serial number (see
-    `rounds.caches`).
+    of_family : which of them each family has. prepared : own rows, ready for each. centers : by view, what
+    rows are shifted by. cache : per statistic, its columns (slots, n), or None where none are kept. standing
+    : caches that outlive a run, by serial number (see `rounds.caches`).
     """
 
     def __init__(self, own: OwnRows, problem: Problem, standing: dict[int, list]):
@@ -42,20 +42,25 @@ class PairStatistics:
         return [statistic.view for statistic in distances if not is_sparse(self.own.features[statistic.view])]
 
     def prepare(self, problem: Problem, centers: dict) -> list[float]:
-        """Ready the rows for every statistic of a problem; returns each statistic's `largest` over these rows."""
+        """Ready the rows for every statistic of a problem; returns each statistic's `largest` over these
+        rows.
+        """
         self.problem, self.centers = problem, centers
         self.prepared = [self.ready(s, self.own.features) for s in range(len(self.statistics))]
-        return [statistic.largest(rows) for statistic, rows in zip(self.statistics, self.prepared, strict=True)]
+        return [
+            statistic.largest(rows) for statistic, rows in zip(self.statistics, self.prepared, strict=True)
+        ]
 
     def ready(self, s: int, features: dict) -> Any:
         """Rows with these features, prepared for a statistic as the own ones are."""
         statistic = self.statistics[s]
         return statistic.prepare(features, self.problem.dtype_of(statistic), self.centers)
 
-    # -- columns that are kept ----------------------------------------------------------------------------------------
+    # -- columns that are kept ---------------------------------------------------------------------
 
     def reserve(self, capacity: int, serial: int | None = None) -> bool:
-        """Empty caches of `capacity` columns (memory is touched only when used), or those that stand; whether they are what was wanted.
+        """Empty caches of `capacity` columns (memory is touched only when used), or those that stand; whether
+        they are what was wanted.
 
         serial : of standing ones that are wanted, or None.
         """
@@ -63,7 +68,8 @@ class PairStatistics:
             self.cache = self.standing[serial]
             return True
         self.cache = [
-            self._empty(s, capacity) if self.problem.is_cached(statistic) else None for s, statistic in enumerate(self.statistics)
+            self._empty(s, capacity) if self.problem.is_cached(statistic) else None
+            for s, statistic in enumerate(self.statistics)
         ]
         return serial is None
 
@@ -97,7 +103,9 @@ class PairStatistics:
             block[slots[mine], ids[mine] - self.own.first] = statistic.diagonal(columns.take(mine))
 
     def kept_block(self, f: int, ids: np.ndarray, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Statistics of a family and where the given columns stand in them: the cache, or ready-made matrices."""
+        """Statistics of a family and where the given columns stand in them: the cache, or ready-made
+        matrices.
+        """
         s = self.of_family[f]
         return (self.prepared[s].array, ids) if self.cache[s] is None else (self.cache[s], slots)
 

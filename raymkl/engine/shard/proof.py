@@ -1,21 +1,25 @@
 """Proofs: certificates of the kernels as their formulas state them, whatever precision the rounds work in.
 
-Rounds work with float32 statistics and tables, and with sums that were brought up to date many times. The error of f is the error of a
-kernel value times `sum theta` times `sum |a|`, so a gap found that way may be false. When a head believes that it is done, its point
-`(a, theta)` is looked at once more: every shard computes, in float64 and from its rows as they came,
+Rounds work with float32 statistics and tables, and with sums that were brought up to date many times. The
+error of f is the error of a kernel value times `sum theta` times `sum |a|`, so a gap found that way may be
+false. When a head believes that it is done, its point `(a, theta)` is looked at once more: every shard
+computes, in float64 and from its rows as they came,
 
     f_i = sum_j a_j sum_e weights[e] gate_e(i) k_e(x_i, x_j) gate_e(j)      of its own rows
-    s_e = sum_ij a_i a_j gate_e(i) k_e(x_i, x_j) gate_e(j)                  over its own support rows i and all j
+    s_e = sum_ij a_i a_j gate_e(i) k_e(x_i, x_j) gate_e(j)                  over its own support rows i and
+    all j
 
-from which the loss, the primal and the dual value follow as they are. If the gap was false, the rounds go on from there: what the
-accurate f differs by is kept beside the sums (`HeadRows.offset`), and the rounds are then wrong only about what has changed since. That is
-mixed-precision refinement, as for systems of linear equations.
+from which the loss, the primal and the dual value follow as they are. If the gap was false, the rounds go on
+from there: what the accurate f differs by is kept beside the sums (`HeadRows.offset`), and the rounds are
+then wrong only about what has changed since. That is mixed-precision refinement, as for systems of linear
+equations.
 
 Sums of ready-made matrices, of strings and of formulas in float64 are accurate as they are.
 
-Computing float64 statistics of rows with many columns would cost as much as all rounds. There the cached ones are used, with accurate
-functions of them, and precise values of a sample of the rows tell what that is worth (`Proof.error`): their errors are those of rounding,
-random and independent, and to first order they cancel out of the gap.
+Computing float64 statistics of rows with many columns would cost as much as all rounds. There the cached ones
+are used, with accurate functions of them, and precise values of a sample of the rows tell what that is worth
+(`Proof.error`): their errors are those of rounding, random and independent, and to first order they cancel
+out of the gap.
 """
 
 from __future__ import annotations
@@ -46,8 +50,9 @@ SAMPLE = 96
 class HeadProof:
     """What is to be proved of one head.
 
-    places : (k,) its support rows among the ids of the request. values : (k,) their dual variables. weights : (E,) of the entries,
-    normalisation included. combination : (R,) the same over the basis functions. intercepts : (B,) candidates to evaluate the loss at.
+    places : (k,) its support rows among the ids of the request. values : (k,) their dual variables. weights :
+    (E,) of the entries, normalisation included. combination : (R,) the same over the basis functions.
+    intercepts : (B,) candidates to evaluate the loss at.
     intercept : the best one so far.
     """
 
@@ -62,9 +67,11 @@ class HeadProof:
 
 @dataclass
 class ProofRequest:
-    """Points to look at. ids : (K,) sorted support rows of all heads. rows : their features. bounds : of every statistic.
+    """Points to look at. ids : (K,) sorted support rows of all heads. rows : their features. bounds : of
+    every statistic.
 
-    slots : (K,) where cached statistics may be used, else None. quadratic : whether quadratic terms are wanted, or f alone.
+    slots : (K,) where cached statistics may be used, else None. quadratic : whether quadratic terms are
+    wanted, or f alone.
     """
 
     ids: np.ndarray
@@ -77,7 +84,8 @@ class ProofRequest:
 
 @dataclass
 class Proof:
-    """A shard's part: losses (B,) of its rows, and quadratic (E,) terms of its support rows, without normalisation factors.
+    """A shard's part: losses (B,) of its rows, and quadratic (E,) terms of its support rows, without
+    normalisation factors.
 
     error, variance : of what rough statistics make of primal - dual, as a sample of rows shows it.
     """
@@ -96,14 +104,19 @@ def is_accurate(problem: Problem, statistic: Any, basis: Any) -> bool:
 
 
 def prove(shard: Shard, request: ProofRequest) -> list[Proof]:
-    """This shard's part of the proofs; what f differs by from the shard's sums is kept as the offset of the head."""
+    """This shard's part of the proofs; what f differs by from the shard's sums is kept as the offset of the
+    head.
+    """
     families = [
         f
         for f, (family, basis) in enumerate(zip(shard.problem.families, shard.bases, strict=True))
         # Of rows that are not at work there are no sums over light statistics, accurate or not.
         if family.statistic in shard.problem.light or not is_accurate(shard.problem, family.statistic, basis)
     ]
-    sums = {f: accurate_sums(shard.problem.families[f], request.bounds[shard.pairs.of_family[f]]) for f in families}
+    sums = {
+        f: accurate_sums(shard.problem.families[f], request.bounds[shard.pairs.of_family[f]])
+        for f in families
+    }
     points = [_Point(shard, part, request, sums) for part in request.heads]
     columns = Columns(request.ids, request.rows, request.slots)
     sweep(shard, columns, sums, points)
@@ -128,23 +141,32 @@ def mask_sums(
     masks: np.ndarray,
     weights: list[np.ndarray],
 ) -> np.ndarray:
-    """(H, E) sum_i sum_j masks[h, i] weights[h, j] k_e(x_i, x_j) over own rows i and the given columns j, without gates.
+    """(H, E) sum_i sum_j masks[h, i] weights[h, j] k_e(x_i, x_j) over own rows i and the given columns j,
+    without gates.
 
-    Rows i that lack a view of the kernel are left out; of columns j that is said by their weights. request : columns to cache first, for
-    sums that are made of cached ones. ids, slots, rows : (k,) columns, where they are cached, and their features. bounds : of the
-    statistics. masks : (H, n_total). weights : of every family, (H, k).
+    Rows i that lack a view of the kernel are left out; of columns j that is said by their weights. request :
+    columns to cache first, for sums that are made of cached ones. ids, slots, rows : (k,) columns, where they
+    are cached, and their features. bounds : of the statistics. masks : (H, n_total). weights : of every
+    family, (H, k).
     """
     shard.enter(request)
     every = masks[:, shard.own.range]
-    own = [every if family.present is None else every * family.present[shard.own.range] for family in shard.problem.families]
+    own = [
+        every if family.present is None else every * family.present[shard.own.range]
+        for family in shard.problem.families
+    ]
     result, sums = np.zeros((len(masks), shard.problem.n_entries)), {}
     for f, (family, basis) in enumerate(zip(shard.problem.families, shard.bases, strict=True)):
         if family.statistic in shard.problem.light or not is_accurate(shard.problem, family.statistic, basis):
             sums[f] = accurate_sums(family, bounds[shard.pairs.of_family[f]])
             continue
         for h in range(len(masks)):
-            result[h, family.members] = basis.coefficients @ (own[f][h] @ shard.column_sums(f, ids, slots, weights[f][h]))
-    points = [_Mask([part[h] for part in own], [part[h] for part in weights], sums) for h in range(len(masks))]
+            result[h, family.members] = basis.coefficients @ (
+                own[f][h] @ shard.column_sums(f, ids, slots, weights[f][h])
+            )
+    points = [
+        _Mask([part[h] for part in own], [part[h] for part in weights], sums) for h in range(len(masks))
+    ]
     sweep(shard, Columns(ids, rows, slots), sums, points)
     for h, point in enumerate(points):
         for f, totals in point.totals.items():
@@ -159,7 +181,9 @@ class _Mask:
         self.left, self.right, self.sums = left, right, sums
         self.totals = {f: family_sums.moments() for f, family_sums in sums.items()}
 
-    def add(self, f: int, moments: np.ndarray, stat: np.ndarray, rows: slice, columns: slice, room: np.ndarray) -> None:
+    def add(
+        self, f: int, moments: np.ndarray, stat: np.ndarray, rows: slice, columns: slice, room: np.ndarray
+    ) -> None:
         self.sums[f].add(moments, stat, self.left[f][rows], self.right[f][columns])
 
 
@@ -186,26 +210,40 @@ class _Point:
             self.functions[f] = family_sums.function(part.weights[family.members])
             self.totals[f] = family_sums.moments()
 
-    def add(self, f: int, moments: np.ndarray, stat: np.ndarray, rows: slice, columns: slice, room: np.ndarray) -> None:
+    def add(
+        self, f: int, moments: np.ndarray, stat: np.ndarray, rows: slice, columns: slice, room: np.ndarray
+    ) -> None:
         """Take the pairs of a block into the decision values and into the moments of the quadratic terms."""
         stat, right = self._weighing(f, stat, columns)
         self._add_values(f, stat, right, rows, self.f[rows], room)
         if self.wants_quadratic:
             self.sums[f].add(moments, stat, self.left[f][rows], right)
 
-    def add_values(self, f: int, stat: np.ndarray, rows: slice | np.ndarray, columns: slice, out: np.ndarray, room: np.ndarray) -> None:
+    def add_values(
+        self,
+        f: int,
+        stat: np.ndarray,
+        rows: slice | np.ndarray,
+        columns: slice,
+        out: np.ndarray,
+        room: np.ndarray,
+    ) -> None:
         """Add the part of a block to decision values (rows,)."""
         self._add_values(f, *self._weighing(f, stat, columns), rows, out, room)
 
     def _weighing(self, f: int, stat: np.ndarray, columns: slice) -> tuple[np.ndarray, np.ndarray]:
-        """A block and what its columns weigh, without those that are no support rows, or those of other heads, or outside a gate."""
+        """A block and what its columns weigh, without those that are no support rows, or those of other
+        heads, or outside a gate.
+        """
         right = self.right[f][columns]
         some = np.flatnonzero(right)
         if len(some) < MANY * len(right):
             return stat.take(some, axis=1), right[some]
         return stat, right
 
-    def _add_values(self, f: int, stat: np.ndarray, right: np.ndarray, rows: Any, out: np.ndarray, room: np.ndarray) -> None:
+    def _add_values(
+        self, f: int, stat: np.ndarray, right: np.ndarray, rows: Any, out: np.ndarray, room: np.ndarray
+    ) -> None:
         values, gate = np.zeros(len(stat)), self.shard.problem.families[f].gate
         self.functions[f](stat, right, values, room)
         out += values if gate == NO_GATE else values * self.shard.own.gates[rows, gate]
@@ -234,7 +272,9 @@ class _Point:
 
 
 def _parties(points: list[_Point]) -> list[list[_Point]]:
-    """Points whose rows have one loss together: those of the classes of a joint problem, every other one alone."""
+    """Points whose rows have one loss together: those of the classes of a joint problem, every other one
+    alone.
+    """
     parties: dict[Any, list[_Point]] = {}
     for point in points:
         head = point.state.head
@@ -252,14 +292,19 @@ def _losses(party: list[_Point]) -> np.ndarray:
 
 
 def _sampled_error(party: list[_Point], columns: Columns) -> tuple[float, float]:
-    """What the gap differs by, and the variance of that, from precise values of some rows that have a part in it.
+    """What the gap differs by, and the variance of that, from precise values of some rows that have a part in
+    it.
 
-    Of row i: bound_i (loss(f_i) - loss(rough f_i)) + a_i (f_i - rough f_i), the second part for every class; it is what the quadratic
-    terms differ by, to first order and weighted as they are in the gap. At the optimum both cancel.
+    Of row i: bound_i (loss(f_i) - loss(rough f_i)) + a_i (f_i - rough f_i), the second part for every class;
+    it is what the quadratic terms differ by, to first order and weighted as they are in the gap. At the
+    optimum both cancel.
     """
     terms, b = party[0].state.terms, party[0].part.intercept
     value = joint_losses if terms.loss.is_joint else lambda F, targets: terms.loss.value(F[:, 0] + b, targets)
-    F, A = (np.stack(parts, axis=1) for parts in ([point.state.f for point in party], [point.state.a for point in party]))
+    F, A = (
+        np.stack(parts, axis=1)
+        for parts in ([point.state.f for point in party], [point.state.a for point in party])
+    )
     matters = np.flatnonzero((terms.bounds > 0) & (A.any(axis=1) | (value(F, terms.targets) > 0)))
     if len(matters) == 0:
         return 0.0, 0.0
@@ -267,15 +312,19 @@ def _sampled_error(party: list[_Point], columns: Columns) -> tuple[float, float]
     rough, targets = F[rows], terms.targets[rows]
     moved = [precise_values(point.shard, columns, point.sums, point, rows) - point.f[rows] for point in party]
     precise = rough + np.stack(moved, axis=1)
-    errors = terms.bounds[rows] * (value(precise, targets) - value(rough, targets)) + np.sum(A[rows] * (precise - rough), axis=1)
+    errors = terms.bounds[rows] * (value(precise, targets) - value(rough, targets)) + np.sum(
+        A[rows] * (precise - rough), axis=1
+    )
     missed = 0.0 if len(rows) == len(matters) else errors.var() / len(rows)
     return float(errors.mean() * len(matters)), float(missed * len(matters) ** 2)
 
 
 def review(shard: Shard, request: ProofRequest, held: bool = False) -> None:
-    """Choose the rows at work anew, where a proof has shown violators among those that had left, and make their sums.
+    """Choose the rows at work anew, where a proof has shown violators among those that had left, and make
+    their sums.
 
-    At work are all rows with a dual variable other than zero, all violators, and half as many of those that come nearest to being one.
+    At work are all rows with a dual variable other than zero, all violators, and half as many of those that
+    come nearest to being one.
     held : whether f alone is kept for them.
     """
     for part in request.heads:

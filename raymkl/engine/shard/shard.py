@@ -1,11 +1,13 @@
-"""A shard: some of the rows, the statistics of those rows with every cached column, and the gradients of every head.
+"""A shard: some of the rows, the statistics of those rows with every cached column, and the gradients of
+every head.
 
 For every head and basis function r it keeps
 
     G[i, r] = sum_j a_j gate(j) basis_r(statistic(x_j, x_i))        for its own rows i
 
-(see `head_rows`), from which f, residuals, quadratic terms and violators follow. It never sees more than its own rows and the rows that
-entered a working set. The same class runs in a thread of this process and inside a Ray actor.
+(see `head_rows`), from which f, residuals, quadratic terms and violators follow. It never sees more than its
+own rows and the rows that entered a working set. The same class runs in a thread of this process and inside a
+Ray actor.
 """
 
 from __future__ import annotations
@@ -40,9 +42,10 @@ DIAGONAL_ROWS = 4096
 class Shard:
     """Some of the rows.
 
-    own : those rows. pairs : their statistics with columns. bases : of every family, and `functions` the places of each one's among all.
-    heads : by number. stacks : work on ready-made matrices. last_reply : in case it was lost. scratch : what functions that run here (see
-    `apply`) keep between calls.
+    own : those rows. pairs : their statistics with columns. bases : of every family, and `functions` the
+    places of each one's among all.
+    heads : by number. stacks : work on ready-made matrices. last_reply : in case it was lost. scratch : what
+    functions that run here (see `apply`) keep between calls.
     """
 
     def __init__(self, threads: int = 1, standing: dict[int, list] | None = None):
@@ -66,13 +69,17 @@ class Shard:
         self.scratch: dict[str, Any] = {}
 
     def resources(self) -> tuple[str, int, int]:
-        """(node, CPUs, free bytes) that this shard's process may use, whose memory it shares with the other shards of the node."""
+        """(node, CPUs, free bytes) that this shard's process may use, whose memory it shares with the other
+        shards of the node.
+        """
         return this_node(), usable_cpus(), free_memory()
 
-    # -- setting up -------------------------------------------------------------------------------------------------
+    # -- setting up --------------------------------------------------------------------------------
 
     def moments(self) -> dict:
-        """Per dense view of a squared-distance statistic: (rows, column sums, sum of squares), to choose a centre."""
+        """Per dense view of a squared-distance statistic: (rows, column sums, sum of squares), to choose a
+        centre.
+        """
         return {view: self.own.moments(view) for view in self.pairs.centred_views}
 
     def prepare(self, centers: dict) -> list[float]:
@@ -93,7 +100,8 @@ class Shard:
         return work(self, *arguments)
 
     def diagonals(self, masks: np.ndarray, gated: bool = True) -> np.ndarray:
-        """(H, E) sum over the rows of each mask (H, n_total) of every entry's k(i, i), gates applied unless not wanted.
+        """(H, E) sum over the rows of each mask (H, n_total) of every entry's k(i, i), gates applied unless
+        not wanted.
 
         Without gates, over those rows of the mask that have the views of the entry's kernel.
         """
@@ -108,7 +116,9 @@ class Shard:
                 diagonal = self.stacks.diagonal(rows.array)
                 sums[:, family.members] = weights @ diagonal[:, [kernel.index for kernel in family.kernels]]
                 continue
-            t = np.asarray(family.statistic.diagonal(rows) if gated else self._precise_diagonal(f), np.float64)
+            t = np.asarray(
+                family.statistic.diagonal(rows) if gated else self._precise_diagonal(f), np.float64
+            )
             if self.own.n and np.all(t == t[0]):  # the distance of a row to itself, for one
                 t, weights = t[:1], weights.sum(axis=1, keepdims=True)
             for position, member in enumerate(family.members):
@@ -116,19 +126,33 @@ class Shard:
         return sums
 
     def _precise_diagonal(self, f: int) -> np.ndarray:
-        """(n,) statistics of own rows with themselves, in float64: a constant may be a small difference of large sums of them."""
+        """(n,) statistics of own rows with themselves, in float64: a constant may be a small difference of
+        large sums of them.
+        """
         statistic, prepared = self.problem.families[f].statistic, self.pairs.prepared[self.pairs.of_family[f]]
         narrow = self.problem.dtype_of(statistic) != np.float64 and not statistic.reads_strings
         if not narrow or type(statistic).diagonal is Statistic.diagonal:
             return statistic.diagonal(prepared)
-        parts = [np.arange(start, min(start + DIAGONAL_ROWS, self.own.n)) for start in range(0, self.own.n, DIAGONAL_ROWS)]
+        parts = [
+            np.arange(start, min(start + DIAGONAL_ROWS, self.own.n))
+            for start in range(0, self.own.n, DIAGONAL_ROWS)
+        ]
         views = list(statistic.views)
-        return np.concatenate([np.zeros(0), *(statistic.diagonal(statistic.prepare(self.own.take(views, part))) for part in parts)])
+        return np.concatenate(
+            [
+                np.zeros(0),
+                *(statistic.diagonal(statistic.prepare(self.own.take(views, part))) for part in parts),
+            ]
+        )
 
-    def take_bases(self, bases: list[Basis], capacity: int, serial: int | None = None, forget: Sequence[int] = ()) -> bool:
-        """Take the bases of the families and reserve a cache of `capacity` columns (memory is touched only when used).
+    def take_bases(
+        self, bases: list[Basis], capacity: int, serial: int | None = None, forget: Sequence[int] = ()
+    ) -> bool:
+        """Take the bases of the families and reserve a cache of `capacity` columns (memory is touched only
+        when used).
 
-        serial : of caches that stand and are to be used instead; returns whether they are here. forget : those not wanted any more.
+        serial : of caches that stand and are to be used instead; returns whether they are here. forget :
+        those not wanted any more.
         """
         self.pairs.forget(forget)
         self.bases = bases
@@ -145,7 +169,9 @@ class Shard:
         self.pairs.forget(serials)
 
     def column_sums(self, f: int, ids: np.ndarray, slots: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """(n, R) sum_j weights[j] basis_r(i, j) of a family over columns that are cached or ready-made, without gates."""
+        """(n, R) sum_j weights[j] basis_r(i, j) of a family over columns that are cached or ready-made,
+        without gates.
+        """
         out = np.zeros((self.own.n, self.bases[f].rank))
         self._accumulate(self.bases[f], *self.pairs.kept_block(f, ids, slots), weights, out)
         return out
@@ -160,10 +186,13 @@ class Shard:
         for h in numbers:
             self.heads.pop(h, None)  # a shard that replaces another one may never have heard of a head
 
-    # -- a round ------------------------------------------------------------------------------------------------------
+    # -- a round -----------------------------------------------------------------------------------
 
     def advance(self, request: RoundRequest) -> RoundReply:
-        """Cache the entering columns, apply the changes of every head, and report. A round asked for twice is done once."""
+        """Cache the entering columns, apply the changes of every head, and report.
+
+        A round asked for twice is done once.
+        """
         if self.last_reply is not None and self.last_reply.round == request.round:
             return self.last_reply
         self.drop_heads(request.drop)
@@ -171,7 +200,12 @@ class Shard:
         for part in request.heads:
             self._change(part)
         changes = {part.head: (part.columns, part.delta) for part in request.heads}
-        self.add_light(request.columns, request.column_rows, changes, {part.head: part.combination for part in request.heads})
+        self.add_light(
+            request.columns,
+            request.column_rows,
+            changes,
+            {part.head: part.combination for part in request.heads},
+        )
         joint: dict[int, HeadReply] = {}
         for parts in joint_groups(request.heads, self.heads).values():
             joint |= joint_reply(self, parts)
@@ -179,11 +213,16 @@ class Shard:
         self.stacks.forget()
         wanted = [np.concatenate([reply.grow, reply.shrink]) for reply in replies]
         local = self.own.distinct(*(ids - self.own.first for ids in wanted))
-        self.last_reply = RoundReply(request.round, replies, *self.own.unsent(local, self.pairs.travelling_views))
+        self.last_reply = RoundReply(
+            request.round, replies, *self.own.unsent(local, self.pairs.travelling_views)
+        )
         return self.last_reply
 
-    def _accumulate(self, basis: Basis, block: np.ndarray, slots: np.ndarray, weights: np.ndarray, out: np.ndarray) -> None:
-        # Arrays out of Ray's object store are read-only, which compiled code counts as another type; copies of these two are tiny.
+    def _accumulate(
+        self, basis: Basis, block: np.ndarray, slots: np.ndarray, weights: np.ndarray, out: np.ndarray
+    ) -> None:
+        # Arrays out of Ray's object store are read-only, which compiled code counts as another type; copies
+        # of these two are tiny.
         slots, weights = np.array(slots), np.array(weights)
         self.threads.split(
             self.own.n,
@@ -211,7 +250,9 @@ class Shard:
                 self._accumulate(basis, block, places, weights, state.G[f])
 
     def _gated(self, f: int, columns: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, Any]:
-        """What columns weigh in a family, and which of them (a kernel whose gate is zero for an example is not evaluated for it)."""
+        """What columns weigh in a family, and which of them (a kernel whose gate is zero for an example is
+        not evaluated for it).
+        """
         gate = self.problem.families[f].gate
         if gate == NO_GATE:
             return weights, slice(None)
@@ -220,12 +261,16 @@ class Shard:
         return weights[live], live
 
     def add_light(
-        self, ids: np.ndarray, features: dict, changes: dict[int, tuple[np.ndarray, np.ndarray]], combinations: Mapping | None = None
+        self,
+        ids: np.ndarray,
+        features: dict,
+        changes: dict[int, tuple[np.ndarray, np.ndarray]],
+        combinations: Mapping | None = None,
     ) -> None:
         """Add the part of some columns to the sums over light statistics.
 
-        ids : (k,) sorted. features : of these rows. changes, combinations : by head, columns and what they weigh, and the weights (R,) of
-        the basis functions, for heads whose weights are held.
+        ids : (k,) sorted. features : of these rows. changes, combinations : by head, columns and what they
+        weigh, and the weights (R,) of the basis functions, for heads whose weights are held.
         """
         if len(ids) == 0:
             return
@@ -238,19 +283,27 @@ class Shard:
             columns = self.pairs.ready(s, features)
             for heads in together.values():
                 # Heads that do not share their blocks meet their own columns alone.
-                used = ids if len(together) == 1 else np.unique(np.concatenate([changes[h][0] for h in heads]))
+                used = (
+                    ids if len(together) == 1 else np.unique(np.concatenate([changes[h][0] for h in heads]))
+                )
                 sums: list = []
                 for f in (f for f, place in enumerate(self.pairs.of_family) if place == s):
                     for h in heads:
                         weights, live = self._gated(f, *changes[h])
                         if len(weights):
                             places = np.searchsorted(used, changes[h][0][live])
-                            sums.append(self._light_sum(f, self.heads[h], places, weights, (combinations or {}).get(h)))
+                            sums.append(
+                                self._light_sum(
+                                    f, self.heads[h], places, weights, (combinations or {}).get(h)
+                                )
+                            )
                 if sums:
                     some = columns if len(used) == len(ids) else columns.take(np.searchsorted(ids, used))
                     add_columns(self, s, some, used, self.heads[heads[0]].rows, sums)
 
-    def _light_sum(self, f: int, state: HeadRows, places: np.ndarray, weights: np.ndarray, combination: Any) -> LightSum:
+    def _light_sum(
+        self, f: int, state: HeadRows, places: np.ndarray, weights: np.ndarray, combination: Any
+    ) -> LightSum:
         """The sum of a family that some columns (at `places`) are added to."""
         if state.G is not None:
             return LightSum(self.bases[f], places, np.array(weights), state.G[f])
@@ -259,7 +312,9 @@ class Shard:
         return LightSum(one, places, np.array(weights), state.offset[:, None], gates)
 
     def sums(self, state: HeadRows, combination: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """f (m,) of the rows at work as G has it, and what it leaves of quadratic terms: (R,), or (1,) where weights are held."""
+        """f (m,) of the rows at work as G has it, and what it leaves of quadratic terms: (R,), or (1,) where
+        weights are held.
+        """
         a = state.of(state.a)
         if state.G is None:
             return state.offset.copy(), np.array([a @ state.offset])
@@ -313,10 +368,12 @@ class Shard:
         parts = []
         for family, G in zip(self.problem.families, state.G, strict=True):
             rows = G[state.places(local)]
-            parts.append(rows if family.gate == NO_GATE else rows * self.own.gates[local, family.gate][:, None])
+            parts.append(
+                rows if family.gate == NO_GATE else rows * self.own.gates[local, family.gate][:, None]
+            )
         return np.concatenate(parts, axis=1)
 
-    # -- taking the place of a lost shard -------------------------------------------------------------------------------
+    # -- taking the place of a lost shard ----------------------------------------------------------
 
     def ping(self) -> bool:
         """Whether this process is alive; answered also while a round is being worked on."""
@@ -337,11 +394,22 @@ class Shard:
             self.heads[h].hold(np.zeros(self.own.n))
 
     def rebuild(self, ids: np.ndarray, rows: dict, values: dict[int, np.ndarray]) -> None:
-        """Add the part of some columns to the gradients. ids : (k,). rows : their features. values : (k,) dual variables by head."""
-        values = {h: a for h, a in values.items() if self.heads[h].G is not None}  # what is held a proof brings back
-        self.add_light(ids, rows, {h: (ids[used], a[used]) for h, a in values.items() if len(used := np.flatnonzero(a))})
+        """Add the part of some columns to the gradients.
+
+        ids : (k,). rows : their features. values : (k,) dual variables by head.
+        """
+        values = {
+            h: a for h, a in values.items() if self.heads[h].G is not None
+        }  # what is held a proof brings back
+        self.add_light(
+            ids, rows, {h: (ids[used], a[used]) for h, a in values.items() if len(used := np.flatnonzero(a))}
+        )
         light, statistics = self.problem.light, self.pairs.statistics
-        blocks = {s: self.pairs.fresh_block(s, ids, rows) for s, statistic in enumerate(statistics) if statistic not in light}
+        blocks = {
+            s: self.pairs.fresh_block(s, ids, rows)
+            for s, statistic in enumerate(statistics)
+            if statistic not in light
+        }
         for h, a in values.items():
             for f, (family, basis) in enumerate(zip(self.problem.families, self.bases, strict=True)):
                 if self.pairs.of_family[f] not in blocks:
@@ -352,7 +420,7 @@ class Shard:
                 if len(used):
                     self._accumulate(basis, block, places[used], weights[used], self.heads[h].G[f])
 
-    # -- asked for now and then ---------------------------------------------------------------------------------------
+    # -- asked for now and then --------------------------------------------------------------------
 
     def fetch(self, ids: np.ndarray) -> dict:
         """Features of own rows."""
@@ -367,12 +435,16 @@ class Shard:
         return self.stacks.change(s, self.pairs.prepared[s].array, *arguments)
 
     def f_of(self, wanted: list[tuple[int, np.ndarray, np.ndarray]]) -> list[np.ndarray]:
-        """f without the intercept, per (head, combination, ids), of those ids that are own rows, in their order."""
+        """f without the intercept, per (head, combination, ids), of those ids that are own rows, in their
+        order.
+        """
         found = []
         for h, combination, ids in wanted:
             own = self.own.numbers(ids)
             state = self.heads[h]
-            if state.rows is not None or state.G is None:  # of rows that are not at work there are no sums, but a proof
+            if (
+                state.rows is not None or state.G is None
+            ):  # of rows that are not at work there are no sums, but a proof
                 found.append(state.f[own])
                 continue
             values = self.gradients(state, own) @ combination

@@ -1,8 +1,8 @@
 """Ready-made matrices in a shard: its rows of stacks (n, n_total, M), in memory or in a kernel store.
 
-All that a round wants of M matrices is far smaller than they are, so it is made where they lie: the part of a working set's Hessian
-and of the change of its gradients that belongs to own rows. What was found for the change is not computed again when the gradients
-of all rows follow it.
+All that a round wants of M matrices is far smaller than they are, so it is made where they lie: the part of a
+working set's Hessian and of the change of its gradients that belongs to own rows. What was found for the
+change is not computed again when the gradients of all rows follow it.
 """
 
 from __future__ import annotations
@@ -15,20 +15,33 @@ from ...kernels.pairs.stacks import add_stored, combine_stored
 from .threads import RowThreads
 
 Stack = np.ndarray | StoreRows
-# A step of a head is a multiple of the change that was asked for, to this part of it (what differs is rounding).
+# A step of a head is a multiple of the change that was asked for, to this part of it (what differs is
+# rounding).
 SAME_STEP = 1e-12
 
 
 class ShardStacks:
-    """Works on stacks whose rows are the examples first <= i < first + n; `s` tells one stack from another."""
+    """Works on stacks whose rows are the examples first <= i < first + n; `s` tells one stack from
+    another.
+    """
 
     def __init__(self, first: int, n: int, threads: RowThreads):
         self.first, self.n, self.threads = first, n, threads
         self.buffers: dict[int, np.ndarray] = {}
         self.changes: list[tuple] = []
 
-    def hessian(self, s: int, stack: Stack, ids: np.ndarray, columns: np.ndarray, matrices: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """(own ids, columns) of the sum of some matrices with the given weights, (R,) both; good until the next call."""
+    def hessian(
+        self,
+        s: int,
+        stack: Stack,
+        ids: np.ndarray,
+        columns: np.ndarray,
+        matrices: np.ndarray,
+        weights: np.ndarray,
+    ) -> np.ndarray:
+        """(own ids, columns) of the sum of some matrices with the given weights, (R,) both; good until the
+        next call.
+        """
         size = len(ids) * len(columns)
         if s not in self.buffers or self.buffers[s].size < size:
             self.buffers[s] = np.empty(size)  # fresh pages in every round would cost more than filling them
@@ -43,7 +56,15 @@ class ShardStacks:
         self.threads.split(len(ids), combine, cost=float(size) * len(weights))
         return out
 
-    def change(self, s: int, stack: Stack, ids: np.ndarray, columns: np.ndarray, matrices: np.ndarray, delta: np.ndarray) -> np.ndarray:
+    def change(
+        self,
+        s: int,
+        stack: Stack,
+        ids: np.ndarray,
+        columns: np.ndarray,
+        matrices: np.ndarray,
+        delta: np.ndarray,
+    ) -> np.ndarray:
         """(own ids, R) sum_k delta[k] K[i, columns[k]] of some matrices; it is remembered until `forget`."""
         used = np.flatnonzero(delta)
         columns, delta = columns[used], delta[used]
@@ -53,8 +74,18 @@ class ShardStacks:
         self.changes.append((s, rows, columns, np.array(matrices), delta, sums))
         return sums[ids - self.first] if isinstance(stack, StoreRows) else sums
 
-    def add(self, s: int, stack: Stack, columns: np.ndarray, matrices: np.ndarray, weights: np.ndarray, out: np.ndarray) -> None:
-        """out[i, r] += sum_k weights[k] K[i, columns[k], matrices[r]] for all own rows; what is known of it is not computed."""
+    def add(
+        self,
+        s: int,
+        stack: Stack,
+        columns: np.ndarray,
+        matrices: np.ndarray,
+        weights: np.ndarray,
+        out: np.ndarray,
+    ) -> None:
+        """out[i, r] += sum_k weights[k] K[i, columns[k], matrices[r]] for all own rows; what is known of it
+        is not computed.
+        """
         rest = np.ones(self.n, bool)
         known = self._known(s, columns, matrices, weights)
         if known is not None:
@@ -74,7 +105,9 @@ class ShardStacks:
         """The changes that were asked for have been made."""
         self.changes = []
 
-    def _sums(self, stack: Stack, rows: np.ndarray, columns: np.ndarray, matrices: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    def _sums(
+        self, stack: Stack, rows: np.ndarray, columns: np.ndarray, matrices: np.ndarray, weights: np.ndarray
+    ) -> np.ndarray:
         """(rows, R) sums over columns. rows : places among the own rows; of a store all of them."""
         out = np.zeros((len(rows), len(matrices)))
 
@@ -87,7 +120,9 @@ class ShardStacks:
         self.threads.split(len(rows), add, cost=float(out.size) * len(columns))
         return out
 
-    def _known(self, s: int, columns: np.ndarray, matrices: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    def _known(
+        self, s: int, columns: np.ndarray, matrices: np.ndarray, weights: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray] | None:
         """(own rows, sums) of which the change of this step is known, or None."""
         for other, rows, changed, among, delta, sums in self.changes:
             if other == s and np.array_equal(changed, columns) and np.array_equal(among, matrices):

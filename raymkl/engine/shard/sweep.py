@@ -1,7 +1,7 @@
 """Going through all pairs of a shard's rows with some columns, a block of float64 statistics at a time.
 
-Statistics are computed in float64 from the rows as they came (*precise*), or taken from the shard's cache, in the precision that rounds
-work in, and read as float64 (*rough*).
+Statistics are computed in float64 from the rows as they came (*precise*), or taken from the shard's cache, in
+the precision that rounds work in, and read as float64 (*rough*).
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ BLOCK_COLUMNS = 256
 
 
 class Columns:
-    """Columns to meet rows with. ids : (K,) sorted. features : of these rows. slots : (K,) where they are cached (-1: nowhere), or None."""
+    """Columns to meet rows with.
+
+    ids : (K,) sorted. features : of these rows. slots : (K,) where they are cached (-1: nowhere), or None.
+    """
 
     def __init__(self, ids: np.ndarray, features: dict, slots: np.ndarray | None = None):
         self.ids, self.features, self.slots = ids, features, slots
@@ -35,12 +38,17 @@ class Columns:
 def sweep(shard: Shard, columns: Columns, sums: dict[int, AccurateSums], points: list) -> None:
     """Let every point take what it wants of all pairs.
 
-    sums : of the wanted families. A point has `add(f, moments, stat, rows, columns, room)` and, by family, `totals` of its moments.
+    sums : of the wanted families. A point has `add(f, moments, stat, rows, columns, room)` and, by family,
+    `totals` of its moments.
     """
     for s in sorted({shard.pairs.of_family[f] for f in sums}):
         families = [f for f in sums if shard.pairs.of_family[f] == s]
         rough = columns.is_rough(shard, s)
-        source = _CachedBlocks(shard, s, columns) if rough else _PreciseBlocks(shard, s, columns, [sums[f] for f in families])
+        source = (
+            _CachedBlocks(shard, s, columns)
+            if rough
+            else _PreciseBlocks(shard, s, columns, [sums[f] for f in families])
+        )
         moments: dict[int, list] = {}
 
         def work(start: int, stop: int, source=source, families=families, moments=moments) -> None:
@@ -72,18 +80,28 @@ class _PreciseBlocks:
         # Cells take what round-off makes negative for zero.
         self.clip = self.statistic.non_negative and not all(isinstance(one, CellSums) for one in sums)
         self.local = columns.ids - shard.own.first
-        prepared = self.statistic.prepare(columns.features, np.float64, shard.pairs.centers) if len(columns.ids) else None
+        prepared = (
+            self.statistic.prepare(columns.features, np.float64, shard.pairs.centers)
+            if len(columns.ids)
+            else None
+        )
         side = None if prepared is None else self.statistic.as_right(prepared)
         self.parts = [(some, side.take(some)) for some in _portions(len(columns.ids))]
 
     def blocks(self, rows: slice | np.ndarray, memory: np.ndarray):
-        """Blocks of own rows with every portion of the columns: (slice, statistics), the latter good until the next one comes."""
-        own = self.statistic.prepare(take(self.shard.own.features, rows), np.float64, self.shard.pairs.centers)
+        """Blocks of own rows with every portion of the columns: (slice, statistics), the latter good until
+        the next one comes.
+        """
+        own = self.statistic.prepare(
+            take(self.shard.own.features, rows), np.float64, self.shard.pairs.centers
+        )
         side = self.statistic.as_left(own)
         numbers = np.arange(self.shard.own.n)[rows]
         # The statistic of a row with itself is known exactly.
         row = np.searchsorted(numbers, self.local)
-        there = np.flatnonzero((row < len(numbers)) & (numbers[np.minimum(row, len(numbers) - 1)] == self.local))
+        there = np.flatnonzero(
+            (row < len(numbers)) & (numbers[np.minimum(row, len(numbers) - 1)] == self.local)
+        )
         for some, part in self.parts:
             stat = memory[: len(own) * len(part)].reshape(len(own), len(part))
             self.statistic.pairs_into(side, part, stat)
@@ -96,15 +114,24 @@ class _PreciseBlocks:
 
 
 class _CachedBlocks:
-    """Statistics out of the shard's cache; those of columns that are not there are computed as if they were."""
+    """Statistics out of the shard's cache; those of columns that are not there are computed as if they
+    were.
+    """
 
     def __init__(self, shard: Shard, s: int, columns: Columns):
-        self.shard, self.cache, self.statistic, self.own = shard, shard.pairs.cache[s], shard.pairs.statistics[s], shard.pairs.prepared[s]
+        self.shard, self.cache, self.statistic, self.own = (
+            shard,
+            shard.pairs.cache[s],
+            shard.pairs.statistics[s],
+            shard.pairs.prepared[s],
+        )
         self.parts: list[tuple[slice, np.ndarray, np.ndarray, Any]] = []
         for some in _portions(len(columns.ids)):
             slots = columns.slots[some]
             missing = np.flatnonzero(slots < 0)
-            fresh = shard.pairs.ready(s, take(columns.features, some.start + missing)) if len(missing) else None
+            fresh = (
+                shard.pairs.ready(s, take(columns.features, some.start + missing)) if len(missing) else None
+            )
             self.parts.append((some, np.where(slots < 0, 0, slots), missing, fresh))
 
     def blocks(self, rows: slice, memory: np.ndarray):
@@ -117,8 +144,13 @@ class _CachedBlocks:
             yield some, stat
 
 
-def precise_values(shard: Shard, columns: Columns, sums: dict[int, AccurateSums], point: Any, rows: np.ndarray) -> np.ndarray:
-    """(k,) decision values of some own rows in full precision, of the families in `sums`. point : has `add_values`."""
+def precise_values(
+    shard: Shard, columns: Columns, sums: dict[int, AccurateSums], point: Any, rows: np.ndarray
+) -> np.ndarray:
+    """(k,) decision values of some own rows in full precision, of the families in `sums`.
+
+    point : has `add_values`.
+    """
     values, (memory, room) = np.zeros(len(rows)), np.empty((2, max(len(rows), 1) * BLOCK_COLUMNS))
     for s in sorted({shard.pairs.of_family[f] for f in sums}):
         families = [f for f in sums if shard.pairs.of_family[f] == s]

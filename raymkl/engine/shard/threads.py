@@ -1,4 +1,7 @@
-"""Threads that share a loop over rows. Compiled loops and BLAS release the interpreter lock, so threads are enough."""
+"""Threads that share a loop over rows.
+
+Compiled loops and BLAS release the interpreter lock, so threads are enough.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ WORTH_A_THREAD = 5_000_000
 
 
 def side_by_side(executor: Executor, calls: Sequence[Callable[[], Any]]) -> list:
-    """Results of all calls. The calling thread takes the first one itself: it is awake, and others take a while to be."""
+    """Results of all calls.
+
+    The calling thread takes the first one itself: it is awake, and others take a while to be.
+    """
     others = [executor.submit(call) for call in calls[1:]]
     try:
         results = [call() for call in calls[:1]]
@@ -32,12 +38,16 @@ class RowThreads:
         self.executor = ThreadPoolExecutor(threads - 1) if threads > 1 else None
 
     def split(self, n: int, work: Callable[[int, int], None], cost: float = np.inf) -> None:
-        """Share n rows; with less than `WORTH_A_THREAD` of cost (elementary steps) the calling thread does it all."""
+        """Share n rows; with less than `WORTH_A_THREAD` of cost (elementary steps) the calling thread does it
+        all.
+        """
         if self.executor is None or cost < WORTH_A_THREAD:
             work(0, n)
             return
         edges = np.linspace(0, n, self.threads + 1).astype(int).tolist()
-        side_by_side(self.executor, [partial(work, start, stop) for start, stop in pairwise(edges) if stop > start])
+        side_by_side(
+            self.executor, [partial(work, start, stop) for start, stop in pairwise(edges) if stop > start]
+        )
 
     def close(self) -> None:
         if self.executor is not None:

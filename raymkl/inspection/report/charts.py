@@ -1,7 +1,8 @@
 """Charts as plain SVG text: bars, heat maps, curves, histograms, scatter plots.
 
-Every function returns HTML. Colours are CSS classes (see `style`), so a picture follows the reader's light or dark setting. Sizes come from
-the names and the number of cells, so that labels never overlap. All text is escaped.
+Every function returns HTML. Colours are CSS classes (see `style`), so a picture follows the reader's light or
+dark setting. Sizes come from the names and the number of cells, so that labels never overlap. All text is
+escaped.
 """
 
 from __future__ import annotations
@@ -17,7 +18,11 @@ from ...plot import shorten
 from .style import DASHES
 
 # Widths of characters at 12 px in a wide sans-serif face; narrower faces leave a little room.
-WIDTHS = {**dict.fromkeys("()[]{}-:;/\\", 4.9), **dict.fromkeys(" .,'|ijltfI", 4.2), **dict.fromkeys("=+<>~#%…mwMWQO@", 10.6)}
+WIDTHS = {
+    **dict.fromkeys("()[]{}-:;/\\", 4.9),
+    **dict.fromkeys(" .,'|ijltfI", 4.2),
+    **dict.fromkeys("=+<>~#%…mwMWQO@", 10.6),
+}
 LETTER, CAPITAL = 7.7, 8.7
 MOST_POINTS = 400
 # Degrees by which column names rise: more in narrow columns, where they would touch.
@@ -48,16 +53,40 @@ class Canvas:
     def add(self, piece: str) -> None:
         self.pieces.append(piece)
 
-    def text(self, x: float, y: float, words: Any, anchor: str = "start", kind: str = "", turn: float = 0, full: str = "") -> None:
+    def text(
+        self,
+        x: float,
+        y: float,
+        words: Any,
+        anchor: str = "start",
+        kind: str = "",
+        turn: float = 0,
+        full: str = "",
+    ) -> None:
         turned = f' transform="rotate({turn:g} {x:.1f} {y:.1f})"' if turn else ""
         style = f' class="{kind}"' if kind else ""
         hint = f"<title>{escape(full)}</title>" if full and full != str(words) else ""
-        self.add(f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{style}{turned}>{escape(words)}{hint}</text>')
+        self.add(
+            f'<text x="{x:.1f}" y="{y:.1f}" '
+            f'text-anchor="{anchor}"{style}{turned}>{escape(words)}{hint}</text>'
+        )
 
-    def rect(self, x: float, y: float, width: float, height: float, kind: str, hint: str = "", opacity: float | None = None) -> None:
+    def rect(
+        self,
+        x: float,
+        y: float,
+        width: float,
+        height: float,
+        kind: str,
+        hint: str = "",
+        opacity: float | None = None,
+    ) -> None:
         shade = "" if opacity is None else f' fill-opacity="{opacity:.3f}"'
         title = f"<title>{escape(hint)}</title>" if hint else ""
-        self.add(f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(width, 0):.1f}" height="{height:.1f}" class="{kind}"{shade}>{title}</rect>')
+        self.add(
+            f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(width, 0):.1f}" height="{height:.1f}" '
+            f'class="{kind}"{shade}>{title}</rect>'
+        )
 
     def line(self, x1: float, y1: float, x2: float, y2: float, kind: str) -> None:
         self.add(f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" class="{kind}"/>')
@@ -66,7 +95,8 @@ class Canvas:
         # On a narrow screen a picture shrinks until its text becomes hard to read, then it scrolls.
         size = f"max-width:{self.width:.0f}px;min-width:{0.72 * self.width:.0f}px"
         return (
-            f'<svg viewBox="0 0 {self.width:.0f} {self.height:.0f}" role="img" aria-label="{escape(self.label)}" style="{size}">'
+            f'<svg viewBox="0 0 {self.width:.0f} {self.height:.0f}" role="img" '
+            f'aria-label="{escape(self.label)}" style="{size}">'
             f"{''.join(self.pieces)}</svg>"
         )
 
@@ -78,14 +108,24 @@ def figure(caption: str, *parts: str) -> str:
 
 def text_width(text: str) -> float:
     """Pixels that a text takes at 12 px, rather too many than too few."""
-    return sum(WIDTHS.get(letter, CAPITAL if letter.isupper() else LETTER if ord(letter) < 0x2E80 else 12.5) for letter in text)
+    return sum(
+        WIDTHS.get(letter, CAPITAL if letter.isupper() else LETTER if ord(letter) < 0x2E80 else 12.5)
+        for letter in text
+    )
 
 
 def _name_width(names: Sequence[str], longest: int) -> float:
     return 12 + max((text_width(shorten(name, longest)) for name in names), default=0)
 
 
-def bars(names: Sequence[str], values: np.ndarray, label: str, kind: str = "f0", longest: int = 38, width: float = 780) -> str:
+def bars(
+    names: Sequence[str],
+    values: np.ndarray,
+    label: str,
+    kind: str = "f0",
+    longest: int = 38,
+    width: float = 780,
+) -> str:
     """Horizontal bars with their values, one per name, in the given order. values : (k,) >= 0."""
     values = np.asarray(values, np.float64)
     left, step = _name_width(names, longest), 22
@@ -100,7 +140,9 @@ def bars(names: Sequence[str], values: np.ndarray, label: str, kind: str = "f0",
     return canvas.html()
 
 
-def stacked_bars(names: Sequence[str], parts: Sequence[tuple[str, np.ndarray]], label: str, width: float = 470) -> str:
+def stacked_bars(
+    names: Sequence[str], parts: Sequence[tuple[str, np.ndarray]], label: str, width: float = 470
+) -> str:
     """Horizontal bars made of several parts (name, (k,) counts), with a legend."""
     left, step = _name_width(names, 24), 24
     totals = np.sum([values for _, values in parts], axis=0)
@@ -110,7 +152,9 @@ def stacked_bars(names: Sequence[str], parts: Sequence[tuple[str, np.ndarray]], 
         x, y = left, step * k + 3
         canvas.text(left - 8, y + 14, shorten(name, 24), "end", full=name)
         for s, (part, values) in enumerate(parts):
-            canvas.rect(x, y + 1, scale * values[k], step - 8, f"f{s}", f"{name}, {part}: {number(values[k])}")
+            canvas.rect(
+                x, y + 1, scale * values[k], step - 8, f"f{s}", f"{name}, {part}: {number(values[k])}"
+            )
             x += scale * values[k]
         canvas.text(x + 6, y + 14, number(totals[k]), kind="soft")
     canvas.line(left, 2, left, canvas.height - 3, "axis")
@@ -128,7 +172,10 @@ def legend(names: Sequence[str], filled: bool = False) -> str:
 
 def _stroke(path: str, k: int) -> str:
     dash = DASHES[k % len(DASHES)]
-    return f'<path d="{path}" class="curve s{k % 8}"{f" stroke-dasharray={chr(34)}{dash}{chr(34)}" if dash else ""}/>'
+    return (
+        f'<path d="{path}" class="curve '
+        f's{k % 8}"{f" stroke-dasharray={chr(34)}{dash}{chr(34)}" if dash else ""}/>'
+    )
 
 
 def heat_map(
@@ -152,7 +199,14 @@ def heat_map(
     slant = np.deg2rad(turn)
     upright = max(reach, default=0.0) <= cell - 4
     top = 22.0 if upright else 16 + max(reach, default=0) * float(np.sin(slant))
-    right = 0.0 if upright else max((x * float(np.cos(slant)) - (len(columns) - k - 0.5) * cell for k, x in enumerate(reach)), default=0.0)
+    right = (
+        0.0
+        if upright
+        else max(
+            (x * float(np.cos(slant)) - (len(columns) - k - 0.5) * cell for k, x in enumerate(reach)),
+            default=0.0,
+        )
+    )
     height = min(max(cell * 0.8, 22.0), 30.0)
     canvas = Canvas(left + cell * len(columns) + max(right, 4) + 4, top + height * len(rows) + 4, label)
     for k, name in enumerate(columns):
@@ -178,8 +232,12 @@ def heat_map(
             )
             if written:
                 words = "0" if value == 0 else format(value, digits)
-                words = words.lstrip("-") if not words.strip("-0.") else words  # no minus before a number that is rounded to zero
-                canvas.text(left + cell * (k + 0.5), y + height / 2 + 4, words, "middle", "on" if share > 0.55 else "")
+                words = (
+                    words.lstrip("-") if not words.strip("-0.") else words
+                )  # no minus before a number that is rounded to zero
+                canvas.text(
+                    left + cell * (k + 0.5), y + height / 2 + 4, words, "middle", "on" if share > 0.55 else ""
+                )
     canvas.rect(left, top, cell * len(columns), height * len(rows), "frame")
     return canvas.html()
 
@@ -187,7 +245,14 @@ def heat_map(
 class Axes:
     """A plotting area with ticks: linear, or logarithmic in y."""
 
-    def __init__(self, canvas: Canvas, x: tuple[float, float], y: tuple[float, float], labels: tuple[str, str], log_y: bool = False):
+    def __init__(
+        self,
+        canvas: Canvas,
+        x: tuple[float, float],
+        y: tuple[float, float],
+        labels: tuple[str, str],
+        log_y: bool = False,
+    ):
         self.canvas, self.log_y = canvas, log_y
         self.left, self.right, self.top, self.bottom = 66.0, canvas.width - 22.0, 10.0, canvas.height - 44.0
         self.x_range = x if x[1] > x[0] else (x[0] - 0.5, x[0] + 0.5)
@@ -199,11 +264,15 @@ class Axes:
         self._draw(labels)
 
     def px(self, x: Any) -> Any:
-        return self.left + (np.asarray(x, np.float64) - self.x_range[0]) / (self.x_range[1] - self.x_range[0]) * (self.right - self.left)
+        return self.left + (np.asarray(x, np.float64) - self.x_range[0]) / (
+            self.x_range[1] - self.x_range[0]
+        ) * (self.right - self.left)
 
     def py(self, y: Any) -> Any:
         y = np.log10(y) if self.log_y else np.asarray(y, np.float64)
-        return self.bottom - (y - self.y_range[0]) / (self.y_range[1] - self.y_range[0]) * (self.bottom - self.top)
+        return self.bottom - (y - self.y_range[0]) / (self.y_range[1] - self.y_range[0]) * (
+            self.bottom - self.top
+        )
 
     def _draw(self, labels: tuple[str, str]) -> None:
         canvas = self.canvas
@@ -230,7 +299,9 @@ class Axes:
         points = [f"{a:.1f} {b:.1f}" for a, b in zip(self.px(x), self.py(y), strict=True)]
         self.canvas.add(_stroke("M" + "L".join(points), k))
         if len(points) == 1:
-            self.canvas.add(f'<circle cx="{points[0].split()[0]}" cy="{points[0].split()[1]}" r="3.5" class="f{k % 8}"/>')
+            self.canvas.add(
+                f'<circle cx="{points[0].split()[0]}" cy="{points[0].split()[1]}" r="3.5" class="f{k % 8}"/>'
+            )
 
 
 def thin(x: np.ndarray, y: np.ndarray, most: int = MOST_POINTS) -> tuple[np.ndarray, np.ndarray]:
@@ -245,16 +316,27 @@ def ticks(low: float, high: float, count: int) -> list[float]:
     """About `count` round numbers within [low, high]."""
     rough = (high - low) / max(count, 1)
     unit = 10.0 ** floor(log10(rough)) if rough > 0 else 1.0
-    step = next(unit * factor for factor in (1, 2, 2.5, 5, 10) if unit * factor >= rough * 0.999) if rough > 0 else 1.0
+    step = (
+        next(unit * factor for factor in (1, 2, 2.5, 5, 10) if unit * factor >= rough * 0.999)
+        if rough > 0
+        else 1.0
+    )
     first = ceil(low / step - 1e-9)
     return [float(f"{k * step:.12g}") for k in range(first, floor(high / step + 1e-9) + 1)]
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Powers of ten within 10^[low, high]; between them 2 and 5 when there are few; every second or third when there are many."""
+    """Powers of ten within 10^[low, high]; between them 2 and 5 when there are few; every second or third
+    when there are many.
+    """
     powers = list(range(ceil(low), floor(high) + 1))
     if len(powers) < 2:
-        return [f * 10.0**k for k in range(floor(low), floor(high) + 1) for f in (1, 2, 5) if low <= k + log10(f) <= high]
+        return [
+            f * 10.0**k
+            for k in range(floor(low), floor(high) + 1)
+            for f in (1, 2, 5)
+            if low <= k + log10(f) <= high
+        ]
     return [10.0**k for k in powers[:: max(1, ceil(len(powers) / 7))]]
 
 
@@ -270,9 +352,14 @@ def curves(
     width: float = 480,
     height: float = 290,
 ) -> str:
-    """Lines (name, x, y), with a legend when there are several. level : name and value of a dotted line across. x_from : left end."""
+    """Lines (name, x, y), with a legend when there are several.
+
+    level : name and value of a dotted line across. x_from : left end.
+    """
     x = np.concatenate([np.asarray(part[1], np.float64) for part in series])
-    y = np.concatenate([np.asarray(part[2], np.float64) for part in series] + ([np.array([level[1]])] if level else []))
+    y = np.concatenate(
+        [np.asarray(part[2], np.float64) for part in series] + ([np.array([level[1]])] if level else [])
+    )
     y = y[np.isfinite(y) & ((y > 0) | (not log_y))]
     if len(x) == 0 or len(y) == 0:
         return '<p class="soft">Nothing was recorded to draw.</p>'
@@ -282,7 +369,9 @@ def curves(
     if level:
         at = float(axes.py(level[1]))
         canvas.line(axes.left, at, axes.right, at, "mark")
-        canvas.text(axes.left + 6, at - 5, level[0], kind="soft")  # on the left, where curves that fall are far above it
+        canvas.text(
+            axes.left + 6, at - 5, level[0], kind="soft"
+        )  # on the left, where curves that fall are far above it
     if diagonal:
         canvas.line(axes.px(0.0), axes.py(0.0), axes.px(1.0), axes.py(1.0), "mark")
     for k, (_, xs, ys) in enumerate(series):
@@ -290,7 +379,14 @@ def curves(
     return (legend([name for name, *_ in series]) if len(series) > 1 else "") + canvas.html()
 
 
-def histogram(values: np.ndarray, labels: tuple[str, str], label: str, bins: int = 30, width: float = 480, height: float = 260) -> str:
+def histogram(
+    values: np.ndarray,
+    labels: tuple[str, str],
+    label: str,
+    bins: int = 30,
+    width: float = 480,
+    height: float = 260,
+) -> str:
     """Counts of values in equal bins."""
     values = np.asarray(values, np.float64)
     values = values[np.isfinite(values)]
@@ -306,11 +402,20 @@ def histogram(values: np.ndarray, labels: tuple[str, str], label: str, bins: int
     for count, start, stop in zip(counts, edges[:-1], edges[1:], strict=True):
         if count:
             x, top = float(axes.px(start)), float(axes.py(count))
-            canvas.rect(x + 0.5, top, float(axes.px(stop)) - x - 1, base - top, "f0", f"{start:.4g} to {stop:.4g}: {count}")
+            canvas.rect(
+                x + 0.5,
+                top,
+                float(axes.px(stop)) - x - 1,
+                base - top,
+                "f0",
+                f"{start:.4g} to {stop:.4g}: {count}",
+            )
     return canvas.html()
 
 
-def scatter(x: np.ndarray, y: np.ndarray, labels: tuple[str, str], label: str, width: float = 480, height: float = 380) -> str:
+def scatter(
+    x: np.ndarray, y: np.ndarray, labels: tuple[str, str], label: str, width: float = 480, height: float = 380
+) -> str:
     """Points, and the line on which both are equal."""
     x, y = thin(np.asarray(x, np.float64), np.asarray(y, np.float64), 1500)
     low, high = float(min(x.min(), y.min())), float(max(x.max(), y.max()))
@@ -331,7 +436,10 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
             return f"<{tag}>{text}</{tag}>"
         return f'<{tag} class="number">{number(value)}</{tag}>'
 
-    numeric = [all(isinstance(row[k], int | float | np.number) and not isinstance(row[k], bool) for row in rows) for k in range(len(heads))]
+    numeric = [
+        all(isinstance(row[k], int | float | np.number) and not isinstance(row[k], bool) for row in rows)
+        for k in range(len(heads))
+    ]
     top = "".join(
         f'<th class="number">{escape(name)}</th>' if right else f"<th>{escape(name)}</th>"
         for name, right in zip(heads, numeric, strict=True)

@@ -1,4 +1,5 @@
-"""Sections of the report that need examples: alignment and the bound, contributions, how good the predictions are.
+"""Sections of the report that need examples: alignment and the bound, contributions, how good the predictions
+are.
 
 Without X the support vectors stand in, where the model holds their features.
 """
@@ -26,17 +27,21 @@ MOST_CURVES = 7
 MOST_CLASSES = 30
 
 
-# -- alignment --------------------------------------------------------------------------------------------------------
+# -- alignment -------------------------------------------------------------------------------------
 
 
 def alignment(facts: Facts) -> str:
     if facts.over_matrices and not _square(facts):
         return (
-            '<p class="soft">The model was trained on ready-made matrices, which it does not hold. Give square ones, (n, n, M), as X to '
+            '<p class="soft">The model was trained on ready-made matrices, which it does not hold. Give '
+            "square ones, (n, n, M), as X to "
             "see their alignment.</p>"
         )
     if facts.X is None and facts.n_support < 2:
-        return f'<p class="soft">The model holds too few {facts.vectors}; give X to see the alignment of its kernels.</p>'
+        return (
+            f'<p class="soft">The model holds too few {facts.vectors}; give X to see the alignment of its '
+            "kernels.</p>"
+        )
     compared = facts.spaced(MOST_COMPARED)
     found = diagnostics.alignment(facts.model, facts.X, facts.y, only=compared, max_rows=ALIGNMENT_ROWS)
     matrix, with_labels = (found, None) if facts.y is None else found
@@ -44,23 +49,37 @@ def alignment(facts: Facts) -> str:
     where = f"the {facts.vectors}" if facts.X is None else "X"
     names = [facts.names[m] for m in compared]
     parts = [
-        f"<p>Centred alignment says how alike two kernels are on {where}: 1 is the same up to scale, 0 nothing in common. "
-        f"{number(len(compared))} {f'of the {number(facts.n_kernels)} ' if len(compared) < facts.n_kernels else ''}kernels count as "
+        f"<p>Centred alignment says how alike two kernels are on {where}: 1 is the same up to scale, 0 "
+        "nothing in common. "
+        f"{number(len(compared))} "
+        f"{f'of the {number(facts.n_kernels)} ' if len(compared) < facts.n_kernels else ''}kernels count as "
         f"<b>{repeated.effective_number:.1f}</b> different ones.</p>"
     ]
     shown = np.unique(np.linspace(0, len(compared) - 1, min(len(compared), MOST_ALIGNED)).astype(int))
-    less = f" ({len(shown)} of {number(facts.n_kernels)} kernels, evenly spaced in the list, without those of negligible weight)"
+    less = (
+        f" ({len(shown)} of {number(facts.n_kernels)} kernels, evenly spaced in the list, without those "
+        "of negligible weight)"
+    )
     caption = "Alignment of each pair of kernels" + (less if len(shown) < facts.n_kernels else "")
     parts.append(
         figure(
             caption,
-            heat_map(matrix[np.ix_(shown, shown)], [names[k] for k in shown], [names[k] for k in shown], "alignment", largest=1.0),
+            heat_map(
+                matrix[np.ix_(shown, shown)],
+                [names[k] for k in shown],
+                [names[k] for k in shown],
+                "alignment",
+                largest=1.0,
+            ),
         )
     )
     if with_labels is not None:
         order = shown[np.argsort(-with_labels[shown], kind="stable")]
         parts.append(
-            figure("Alignment with the labels, largest first", bars([names[k] for k in order], with_labels[order], "alignment with labels"))
+            figure(
+                "Alignment with the labels, largest first",
+                bars([names[k] for k in order], with_labels[order], "alignment with labels"),
+            )
         )
     parts.append(_redundancy(repeated, names))
     return "".join(parts)
@@ -80,10 +99,21 @@ def _redundancy(found: diagnostics.Redundancy, names: list[str]) -> str:
         more = f", the closest 10 of {number(len(found.pairs))}" if len(found.pairs) > 10 else ""
         text = f"Nearly equal pairs (alignment of 0.99 or more{more}); one of each could be left out:"
     code = [Markup(f"<code>{escape(name)}</code>") for name in names]
-    pairs = table(["kernel", "kernel", "alignment"], [[code[i], code[j], value] for i, j, value in found.pairs[:10]]) if found.pairs else ""
+    pairs = (
+        table(
+            ["kernel", "kernel", "alignment"], [[code[i], code[j], value] for i, j, value in found.pairs[:10]]
+        )
+        if found.pairs
+        else ""
+    )
     order = np.argsort(-found.explained, kind="stable")[:40]
-    shares = table(["kernel", "explained by the others"], [[code[k], float(found.explained[k])] for k in order])
-    return f"<p>{text}</p>{pairs}<details><summary>How much of each kernel the others explain</summary>{shares}</details>"
+    shares = table(
+        ["kernel", "explained by the others"], [[code[k], float(found.explained[k])] for k in order]
+    )
+    return (
+        f"<p>{text}</p>{pairs}<details><summary>How much of each kernel the others "
+        f"explain</summary>{shares}</details>"
+    )
 
 
 def bound(facts: Facts) -> str:
@@ -103,14 +133,19 @@ def bound(facts: Facts) -> str:
     over = "" if len(best) == 1 else f" (median of {len(best)})"
     inside = found.p <= 4.0
     return (
-        "<p>The part of the generalisation bound of lp-norm MKL that depends on p, with this model in place of the best one. It is "
-        f"smallest at p = <b>{number(best[which])}</b>{over} and within 1 % of that from {number(near[which, 0])} to "
+        "<p>The part of the generalisation bound of lp-norm MKL that depends on p, with this model in place "
+        "of the best one. It is "
+        f"smallest at p = <b>{number(best[which])}</b>{over} and within 1 % of that from "
+        f"{number(near[which, 0])} to "
         f"{number(near[which, 1])}; the model was trained with p = {number(facts.p)}.</p>"
-        + figure(f"Bound factor{over}", curves([("factor", found.p[inside], middle[inside])], ("p", "factor"), "bound factor against p"))
+        + figure(
+            f"Bound factor{over}",
+            curves([("factor", found.p[inside], middle[inside])], ("p", "factor"), "bound factor against p"),
+        )
     )
 
 
-# -- contributions ----------------------------------------------------------------------------------------------------
+# -- contributions ---------------------------------------------------------------------------------
 
 
 def contributions(facts: Facts) -> str:
@@ -125,7 +160,9 @@ def contributions(facts: Facts) -> str:
     if n == 0:
         return f'<p class="soft">The model holds no {facts.vectors}.</p>'
     affordable = int(AFFORDABLE / max(facts.n_support * facts.n_kernels, 1))
-    chosen = np.unique(np.linspace(0, n - 1, min(n, max(EXAMPLES, min(affordable, MOST_EXAMPLES)))).astype(int))
+    chosen = np.unique(
+        np.linspace(0, n - 1, min(n, max(EXAMPLES, min(affordable, MOST_EXAMPLES)))).astype(int)
+    )
     parts, values = facts.contributions(take(rows, chosen), None if gates is None else gates[chosen])
     mean = np.abs(parts).mean(axis=(0, 1))
     order = np.argsort(-mean, kind="stable")[:30]
@@ -141,9 +178,16 @@ def contributions(facts: Facts) -> str:
     columns = np.sort(order)
     meaning = "for the class that is predicted" if values.shape[1] > 1 else _direction(facts)
     return result + figure(
-        f"Part of each kernel in single decisions (blue speaks {meaning}, orange against). The parts of all kernels and the intercept add "
+        f"Part of each kernel in single decisions (blue speaks {meaning}, orange against). The parts of all "
+        "kernels and the intercept add "
         "up to the decision value f.",
-        heat_map(parts[some, head][:, columns], names, [facts.names[m] for m in columns], "contributions", longest=44),
+        heat_map(
+            parts[some, head][:, columns],
+            names,
+            [facts.names[m] for m in columns],
+            "contributions",
+            longest=44,
+        ),
     )
 
 
@@ -163,7 +207,7 @@ def _example_name(facts: Facts, row: int, values: np.ndarray, where: str) -> str
     return f"{kind} {row}: {said}"
 
 
-# -- predictions ------------------------------------------------------------------------------------------------------
+# -- predictions -----------------------------------------------------------------------------------
 
 
 def predictions(facts: Facts) -> str:
@@ -189,16 +233,24 @@ def predictions(facts: Facts) -> str:
         ["F1, mean over classes", float(np.mean(2.0 * hits / np.maximum(there + said, 1)))],
         ["examples", len(truth)],
     ]
-    count_names = [f"{name} ({number(total)})" for name, total in zip(names, matrix.sum(axis=1)[kept], strict=True)]
+    count_names = [
+        f"{name} ({number(total)})" for name, total in zip(names, matrix.sum(axis=1)[kept], strict=True)
+    ]
     what = f"; the {len(kept)} classes with most mistakes" if len(kept) < len(labels) else ""
     confusion = figure(
-        f"Share of each class (rows, with their number of examples) that is predicted as each class (columns){what}",
-        heat_map(rate, count_names, names, "confusion matrix", largest=1.0, width=520 if len(kept) <= 8 else 1000),
+        "Share of each class (rows, with their number of examples) that is predicted as each class "
+        f"(columns){what}",
+        heat_map(
+            rate, count_names, names, "confusion matrix", largest=1.0, width=520 if len(kept) <= 8 else 1000
+        ),
     )
     counts = ""
     if len(kept) <= MOST_CLASSES:
         rows = [[name, *map(int, line)] for name, line in zip(names, inner, strict=True)]
-        counts = f"<details><summary>Confusion matrix as counts</summary>{table(['is / predicted', *names], rows)}</details>"
+        counts = (
+            "<details><summary>Confusion matrix as "
+            f"counts</summary>{table(['is / predicted', *names], rows)}</details>"
+        )
     roc = _roc(facts, truth)
     if len(kept) <= 8:
         return table(["measure", "value"], numbers) + f'<div class="pair">{confusion}{roc}</div>{counts}'
@@ -225,12 +277,29 @@ def _roc(facts: Facts, truth: np.ndarray) -> str:
     if len(found) > 1:
         grid = np.linspace(0.0, 1.0, 201)
         mean = np.mean([np.interp(grid, x, y) for _, x, y, _ in found], axis=0)
-        lines.insert(0, (f"mean of {len(found)} classes, AUC {np.mean([entry[3] for entry in found]):.4f}", grid, mean))
-    which = f" of the {len(lines) - 1} classes with the smallest area, and their mean over all" if len(found) > MOST_CURVES else ""
-    title = f"ROC curve{which}" if len(lines) > 1 else f"ROC curve of {escape(found[0][0])}, area {found[0][3]:.4f}"
+        lines.insert(
+            0, (f"mean of {len(found)} classes, AUC {np.mean([entry[3] for entry in found]):.4f}", grid, mean)
+        )
+    which = (
+        f" of the {len(lines) - 1} classes with the smallest area, and their mean over all"
+        if len(found) > MOST_CURVES
+        else ""
+    )
+    title = (
+        f"ROC curve{which}"
+        if len(lines) > 1
+        else f"ROC curve of {escape(found[0][0])}, area {found[0][3]:.4f}"
+    )
     return figure(
         title,
-        curves(lines, ("false positive rate", "true positive rate"), "ROC", diagonal=True, y_range=(0.0, 1.0), height=380),
+        curves(
+            lines,
+            ("false positive rate", "true positive rate"),
+            "ROC",
+            diagonal=True,
+            y_range=(0.0, 1.0),
+            height=380,
+        ),
     )
 
 

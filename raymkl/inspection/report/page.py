@@ -19,14 +19,16 @@ from .style import CSS
 def report(model: Any, X: Any = None, y: Any = None, path: Any = None) -> str:
     """A report of a fitted model: one HTML file with pictures, which refers to nothing outside itself.
 
-    It shows the weights of the kernels (per class or cluster as a heat map), the run of the optimisation with its certificate, support
-    vectors, how alike the kernels are, what each contributes to single decisions, and the settings; with labels also the confusion matrix
-    and ROC curves. It follows the reader's light or dark setting.
+    It shows the weights of the kernels (per class or cluster as a heat map), the run of the optimisation with
+    its certificate, support vectors, how alike the kernels are, what each contributes to single decisions,
+    and the settings; with labels also the confusion matrix and ROC curves. It follows the reader's light or
+    dark setting.
 
     Parameters
     ----------
     model : a fitted model, also one read with `raymkl.load`.
-    X : examples to show the model on, in any container that `predict` takes, or None: then the support vectors stand in.
+    X : examples to show the model on, in any container that `predict` takes, or None: then the support
+    vectors stand in.
     y : (n,) labels of X, or None.
     path : file to write, or None.
 
@@ -39,7 +41,8 @@ def report(model: Any, X: Any = None, y: Any = None, path: Any = None) -> str:
     >>> from sklearn.datasets import load_iris
     >>> import raymkl
     >>> X, y = load_iris(return_X_y=True)
-    >>> clf = raymkl.MKLClassifier(kernels=raymkl.kernels.rbf([0.01, 0.1, 1.0]), engine="local").fit(X[::2], y[::2])
+    >>> clf = raymkl.MKLClassifier(kernels=raymkl.kernels.rbf([0.01, 0.1, 1.0]), engine="local").fit(X[::2],
+    ...     y[::2])
     >>> page = raymkl.report(clf, X[1::2], y[1::2])
     >>> page.startswith("<!doctype html>"), "confusion matrix" in page
     (True, True)
@@ -51,7 +54,8 @@ def report(model: Any, X: Any = None, y: Any = None, path: Any = None) -> str:
         raise TypeError(f"model must be a fitted raymkl estimator, got {type(model).__name__}")
     if not hasattr(model, "kernel_weights_") and hasattr(model, "lower_bound_"):
         raise TypeError(
-            f"{type(model).__name__} has no kernel weights, which a report is about; raymkl.plot.ClustersDisplay and ScalesDisplay show it"
+            f"{type(model).__name__} has no kernel weights, which a report is about; "
+            "raymkl.plot.ClustersDisplay and ScalesDisplay show it"
         )
     check_is_fitted(model, "kernel_weights_")
     facts = Facts(model, X, _checked_labels(model, X, y))
@@ -93,19 +97,26 @@ def _checked_labels(model: Any, X: Any, y: Any) -> np.ndarray | None:
         raise ValueError(f"X and y have different lengths: X has {n_rows(X)} rows, y has {len(y)}")
     classes = getattr(model, "classes_", None)
     if classes is not None and not np.isin(y, classes).any():
-        raise ValueError(f"y holds none of the classes of the model: {list(classes[:10])}; got {np.unique(y)[:10].tolist()}")
+        raise ValueError(
+            f"y holds none of the classes of the model: {list(classes[:10])}; got "
+            f"{np.unique(y)[:10].tolist()}"
+        )
     return y
 
 
 def _page(facts: Facts, chapters: list[tuple[str, str, str]]) -> str:
     title = f"{facts.kind}: {facts.n_kernels:,} kernels, {facts.n_train:,} rows"
     links = "".join(f'<a href="#{name}">{escape(heading)}</a>' for name, heading, _ in chapters)
-    body = "".join(f'<section id="{name}"><h2>{escape(heading)}</h2>{inside}</section>' for name, heading, inside in chapters)
+    body = "".join(
+        f'<section id="{name}"><h2>{escape(heading)}</h2>{inside}</section>'
+        for name, heading, inside in chapters
+    )
     when = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f'<meta name="generator" content="raymkl {escape(__version__)}">\n<title>{escape(title)}</title>\n<style>{CSS}</style>\n</head>\n'
+        '<meta name="generator" content="raymkl '
+        f'{escape(__version__)}">\n<title>{escape(title)}</title>\n<style>{CSS}</style>\n</head>\n'
         f"<body>\n<main>\n<header><h1>{escape(title)}</h1>"
         f'<p class="soft">Report of raymkl {escape(__version__)}, {escape(when)}</p></header>\n'
         f"<nav>{links}</nav>\n{body}\n</main>\n</body>\n</html>\n"

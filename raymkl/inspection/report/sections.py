@@ -1,4 +1,5 @@
-"""Sections of the report that come from the model alone: summary, weights, convergence, support vectors, settings, environment.
+"""Sections of the report that come from the model alone: summary, weights, convergence, support vectors,
+settings, environment.
 
 Each takes `Facts` and returns the HTML of its inside.
 """
@@ -23,15 +24,20 @@ MOST_COLUMNS = 36
 MOST_HEAT_ROWS = 60
 MOST_SERIES = 8
 READING = """<details><summary>How to read this</summary><ul>
-<li><b>Weights.</b> The model adds up its kernels, each times its weight. With p = 1 few keep a weight, with p = 2 all have the same;
+<li><b>Weights.</b> The model adds up its kernels, each times its weight. With p = 1 few keep a weight, with
+p = 2 all have the same;
 weights depend on the scale of the kernels, so compare them between kernels that are normalised alike.</li>
-<li><b>Contributions</b> are what a weight makes of an example: the part of the decision value that comes from each kernel. A kernel with a
+<li><b>Contributions</b> are what a weight makes of an example: the part of the decision value that comes
+from each kernel. A kernel with a
 large weight and small contributions says the same about every example.</li>
-<li><b>Duality gap.</b> The distance between the best solution found and a bound that no solution can pass, relative to the former. It
+<li><b>Duality gap.</b> The distance between the best solution found and a bound that no solution can pass,
+relative to the former. It
 certifies how close to the optimum the model is, whatever the data.</li>
-<li><b>Support vectors</b> are the training rows that the model is made of. Dual variables at their bound belong to rows inside the margin
+<li><b>Support vectors</b> are the training rows that the model is made of. Dual variables at their bound
+belong to rows inside the margin
 or on its wrong side: many of them mean classes that overlap, or a small C.</li>
-<li><b>Alignment</b> compares kernels with each other and with the labels. Nearly equal kernels share a weight between them in ways that
+<li><b>Alignment</b> compares kernels with each other and with the labels. Nearly equal kernels share a
+weight between them in ways that
 mean little.</li></ul></details>"""
 LIBRARIES = ("raymkl", "numpy", "scipy", "scikit-learn", "numba", "pyarrow", "ray", "cvxpy")
 
@@ -49,13 +55,15 @@ def effective_number(weights: np.ndarray) -> float:
     return float(np.exp(-np.sum(shares * np.log(shares)))) if len(shares) else 0.0
 
 
-# -- summary ----------------------------------------------------------------------------------------------------------
+# -- summary ---------------------------------------------------------------------------------------
 
 
 def summary(facts: Facts) -> str:
     model, gap = facts.model, float(np.max(facts.gaps))
     tol = getattr(model, "tol", None)
-    used = int(np.count_nonzero(facts.weights.max(axis=0) > 1e-6 * max(facts.weights.max(initial=0.0), 1e-300)))
+    used = int(
+        np.count_nonzero(facts.weights.max(axis=0) > 1e-6 * max(facts.weights.max(initial=0.0), 1e-300))
+    )
     tiles = [tile(facts.kind, "model")]
     if facts.classes:
         tiles.append(tile(number(len(facts.classes)), "classes"))
@@ -71,9 +79,16 @@ def summary(facts: Facts) -> str:
     if hasattr(model, "C"):
         tiles.append(tile(number(model.C), "C"))
     if np.isfinite(gap):
-        tiles.append(tile(f"{gap:.2g}", "relative duality gap" if len(facts.gaps) == 1 else "largest relative duality gap"))
+        tiles.append(
+            tile(
+                f"{gap:.2g}",
+                "relative duality gap" if len(facts.gaps) == 1 else "largest relative duality gap",
+            )
+        )
     if hasattr(model, "converged_") and not facts.streamed:
-        tiles.append(tile("yes" if facts.converged else "no", "converged", "good" if facts.converged else "bad"))
+        tiles.append(
+            tile("yes" if facts.converged else "no", "converged", "good" if facts.converged else "bad")
+        )
     if hasattr(model, "n_iter_"):
         tiles.append(tile(number(model.n_iter_), "epochs" if facts.stochastic else "rounds"))
     if facts.seconds is not None:
@@ -81,7 +96,8 @@ def summary(facts: Facts) -> str:
     words = ""
     if facts.streamed:
         words = (
-            f"<p>Rows came part by part (<code>partial_fit</code>) and were not kept, so that their loss is not known and there is no gap; "
+            "<p>Rows came part by part (<code>partial_fit</code>) and were not kept, so that their loss is "
+            "not known and there is no gap; "
             f"the optimum of the problem of all of them is at least {number(model.dual_objective_)}.</p>"
         )
     if np.isfinite(gap):
@@ -93,40 +109,71 @@ def summary(facts: Facts) -> str:
         words = f"<p>{escape(words)}.</p>"
     labels = ""
     if facts.classes:
-        shown = ", ".join(map(str, facts.classes[:20])) + (f", … {len(facts.classes)} in all" if len(facts.classes) > 20 else "")
+        shown = ", ".join(map(str, facts.classes[:20])) + (
+            f", … {len(facts.classes)} in all" if len(facts.classes) > 20 else ""
+        )
         labels = f'<p class="soft">Classes: {escape(shown)}</p>'
     return f'<div class="tiles">{"".join(tiles)}</div>{words}{labels}{READING}'
 
 
-# -- weights ----------------------------------------------------------------------------------------------------------
+# -- weights ---------------------------------------------------------------------------------------
 
 
 def weights(facts: Facts) -> str:
     several = facts.row_names != [""]
     mean = facts.weights.mean(axis=0)
     order = facts.order(MOST_BARS)
-    shown = f"the {len(order)} largest of {number(facts.n_kernels)}" if facts.n_kernels > len(order) else f"all {facts.n_kernels}"
+    shown = (
+        f"the {len(order)} largest of {number(facts.n_kernels)}"
+        if facts.n_kernels > len(order)
+        else f"all {facts.n_kernels}"
+    )
     spread = [effective_number(row) for row in facts.weights]
     parts = [
-        f"<p>The weights are spread as if over <b>{min(spread):.1f}</b>{f' to <b>{max(spread):.1f}</b>' if several else ''} equal kernels "
+        "<p>The weights are spread as if over "
+        f"<b>{min(spread):.1f}</b>{f' to <b>{max(spread):.1f}</b>' if several else ''} equal kernels "
         f"of {number(facts.n_kernels)}.</p>"
     ]
     if several:
         cluster = "pattern" if hasattr(facts.model, "patterns_") else "cluster"
-        what = f"class and {cluster}" if np.ndim(facts.model.kernel_weights_) == 3 else cluster if facts.localized else "class"
+        what = (
+            f"class and {cluster}"
+            if np.ndim(facts.model.kernel_weights_) == 3
+            else cluster
+            if facts.localized
+            else "class"
+        )
         columns = np.sort(facts.order(MOST_COLUMNS))
         rows = facts.weights[:MOST_HEAT_ROWS]
         parts.append(
             figure(
                 f"Weight of each kernel, per {what}"
-                + (f" ({len(columns)} kernels with the largest weights)" if len(columns) < facts.n_kernels else "")
-                + (f"; the first {MOST_HEAT_ROWS} of {len(facts.weights)}" if len(rows) < len(facts.weights) else ""),
-                heat_map(rows[:, columns], facts.row_names[:MOST_HEAT_ROWS], [facts.names[m] for m in columns], "kernel weights"),
+                + (
+                    f" ({len(columns)} kernels with the largest weights)"
+                    if len(columns) < facts.n_kernels
+                    else ""
+                )
+                + (
+                    f"; the first {MOST_HEAT_ROWS} of {len(facts.weights)}"
+                    if len(rows) < len(facts.weights)
+                    else ""
+                ),
+                heat_map(
+                    rows[:, columns],
+                    facts.row_names[:MOST_HEAT_ROWS],
+                    [facts.names[m] for m in columns],
+                    "kernel weights",
+                ),
             )
         )
     what = "Mean weight over the rows above" if several else "Weight"
     order = order[np.argsort(-mean[order], kind="stable")]
-    parts.append(figure(f"{what}: {shown}, largest first", bars([facts.names[m] for m in order], mean[order], "kernel weights")))
+    parts.append(
+        figure(
+            f"{what}: {shown}, largest first",
+            bars([facts.names[m] for m in order], mean[order], "kernel weights"),
+        )
+    )
     if facts.n_kernels > MOST_BARS:
         ranked = np.sort(mean)[::-1]
         rank, total = np.arange(1, len(ranked) + 1), max(ranked.sum(), 1e-300)
@@ -134,24 +181,42 @@ def weights(facts: Facts) -> str:
             '<div class="pair">'
             + figure(
                 "All weights, in the order of the list of kernels",
-                curves([("weight", np.arange(len(mean)), mean)], ("position in the list", "weight"), "weights by position"),
+                curves(
+                    [("weight", np.arange(len(mean)), mean)],
+                    ("position in the list", "weight"),
+                    "weights by position",
+                ),
             )
             + figure(
                 "Share of the total weight that the largest kernels hold",
-                curves([("share", rank, np.cumsum(ranked) / total)], ("kernels, largest first", "share"), "share", y_range=(0.0, 1.0)),
+                curves(
+                    [("share", rank, np.cumsum(ranked) / total)],
+                    ("kernels, largest first", "share"),
+                    "share",
+                    y_range=(0.0, 1.0),
+                ),
             )
             + "</div>"
         )
     listed = facts.order(MOST_TABLE_ROWS)
-    columns = facts.row_names if several and len(facts.row_names) <= 12 else ["mean weight" if several else "weight"]
+    columns = (
+        facts.row_names
+        if several and len(facts.row_names) <= 12
+        else ["mean weight" if several else "weight"]
+    )
     values = facts.weights if len(columns) > 1 or not several else mean[None]
-    rows = [[int(m), Markup(f"<code>{escape(facts.names[m])}</code>"), *(float(v) for v in values[:, m])] for m in listed]
+    rows = [
+        [int(m), Markup(f"<code>{escape(facts.names[m])}</code>"), *(float(v) for v in values[:, m])]
+        for m in listed
+    ]
     title = "Weights as numbers" + (f" (the {len(listed)} largest)" if len(listed) < facts.n_kernels else "")
-    parts.append(f"<details><summary>{title}</summary>{table(['position', 'kernel', *columns], rows)}</details>")
+    parts.append(
+        f"<details><summary>{title}</summary>{table(['position', 'kernel', *columns], rows)}</details>"
+    )
     return "".join(parts)
 
 
-# -- convergence ------------------------------------------------------------------------------------------------------
+# -- convergence -----------------------------------------------------------------------------------
 
 
 def convergence(facts: Facts) -> str:
@@ -172,14 +237,18 @@ def convergence(facts: Facts) -> str:
         series = [("largest", *facts.together("gap", np.max)), ("median", *facts.together("gap", np.median))]
     level = (f"tol = {tol:g}", float(tol)) if tol else None
     what = "" if len(runs) == 1 else f", summed over {len(runs)} problems"
-    # The start, with all dual variables zero, says nothing; the first rounds can be many times as large as all others.
+    # The start, with all dual variables zero, says nothing; the first rounds can be many times as large as
+    # all others.
     started = np.flatnonzero(dual > 0)
     from_here = slice(int(started[0]) if len(started) else 0, None)
     wide = len(started) > 0 and dual[from_here].min() > 0 and primal[from_here].max() > 20 * dual[-1]
     left = figure(
         f"Primal and dual objective{what}; the optimum lies between the two lines",
         curves(
-            [("primal", seconds[from_here], primal[from_here]), ("dual", seconds[from_here], dual[from_here])],
+            [
+                ("primal", seconds[from_here], primal[from_here]),
+                ("dual", seconds[from_here], dual[from_here]),
+            ],
             ("seconds", "objective"),
             "primal and dual objective over time",
             log_y=wide,
@@ -187,7 +256,10 @@ def convergence(facts: Facts) -> str:
         ),
     )
     right = figure(
-        "Relative duality gap", curves(series, ("seconds", "gap"), "relative duality gap over time", log_y=True, level=level, x_from=0.0)
+        "Relative duality gap",
+        curves(
+            series, ("seconds", "gap"), "relative duality gap over time", log_y=True, level=level, x_from=0.0
+        ),
     )
     parts = [f'<div class="pair">{left}{right}</div>']
     if len(runs) > 1:
@@ -201,20 +273,23 @@ def convergence(facts: Facts) -> str:
     cache = facts.history[-1]
     if cache.get("cache_capacity"):
         parts.append(
-            f'<p class="soft">Columns of kernel values in the cache at the end: {number(cache.get("cached_columns", 0))} of '
+            '<p class="soft">Columns of kernel values in the cache at the end: '
+            f"{number(cache.get('cached_columns', 0))} of "
             f"{number(cache['cache_capacity'])}.</p>"
         )
     return "".join(parts)
 
 
-# -- support vectors --------------------------------------------------------------------------------------------------
+# -- support vectors -------------------------------------------------------------------------------
 
 
 def support(facts: Facts) -> str:
     if facts.landmarks:
         return (
-            f"<p>The model is a sum over <b>{number(facts.n_support)}</b> landmarks, the same for all kernels: rows out of the "
-            f"{number(facts.n_train)} that it was trained on. Every kernel has coefficients of its own for them; there are no dual "
+            f"<p>The model is a sum over <b>{number(facts.n_support)}</b> landmarks, the same for all "
+            "kernels: rows out of the "
+            f"{number(facts.n_train)} that it was trained on. Every kernel has coefficients of its own for "
+            "them; there are no dual "
             "variables of single rows. Its certificate is that of the kernels as the landmarks see them.</p>"
         )
     coefficients = np.atleast_2d(facts.model.dual_coef_)
@@ -222,28 +297,38 @@ def support(facts: Facts) -> str:
         return "<p>The model has no support vectors: its decision is the same for every example.</p>"
     positive, negative = (coefficients > 0).sum(axis=1), (coefficients < 0).sum(axis=1)
     if len(facts.classes) == 2 and len(coefficients) == 1:
-        names, sides = [str(label) for label in facts.classes], [("support vectors", np.array([negative[0], positive[0]]))]
+        names, sides = (
+            [str(label) for label in facts.classes],
+            [("support vectors", np.array([negative[0], positive[0]]))],
+        )
     elif facts.classes:
         shown = np.argsort(-(positive + negative), kind="stable")[:MOST_BARS]
         shown = np.sort(shown)
-        names, sides = [facts.heads[h] for h in shown], [("of the class", positive[shown]), ("of the others", negative[shown])]
+        names, sides = (
+            [facts.heads[h] for h in shown],
+            [("of the class", positive[shown]), ("of the others", negative[shown])],
+        )
     else:
         names = [name or "all rows" for name in facts.heads]
         sides = [("dual variable above zero", positive), ("below zero", negative)]
     size = np.abs(coefficients[coefficients != 0])
     at_bound = float(np.mean(size >= size.max() * (1 - 1e-9))) if len(size) else 0.0
     left = figure(
-        f"Rows with a dual variable other than zero: {number(facts.n_support)} of {number(facts.n_train)} training rows",
+        f"Rows with a dual variable other than zero: {number(facts.n_support)} of {number(facts.n_train)} "
+        "training rows",
         stacked_bars(names, sides, "support vectors"),
     )
     right = figure(
-        f"Size of the dual variables, relative to the largest; {at_bound:.0%} are as large as the largest (at the bound: margin errors)",
-        histogram(size / max(size.max(initial=0.0), 1e-300), ("|dual variable| / largest", "rows"), "dual variables"),
+        f"Size of the dual variables, relative to the largest; {at_bound:.0%} are as large as the largest "
+        "(at the bound: margin errors)",
+        histogram(
+            size / max(size.max(initial=0.0), 1e-300), ("|dual variable| / largest", "rows"), "dual variables"
+        ),
     )
     return f'<div class="pair">{left}{right}</div>'
 
 
-# -- settings and environment -----------------------------------------------------------------------------------------
+# -- settings and environment ----------------------------------------------------------------------
 
 
 def settings(facts: Facts) -> str:
@@ -251,7 +336,11 @@ def settings(facts: Facts) -> str:
     rows = []
     for name, value in params.items():
         if name == "kernels" and not isinstance(value, str):
-            text = "default bank" if value is None else f"{facts.n_kernels} kernels (listed with their weights above)"
+            text = (
+                "default bank"
+                if value is None
+                else f"{facts.n_kernels} kernels (listed with their weights above)"
+            )
         else:
             text = repr(value)
         rows.append([Markup(f"<code>{escape(name)}</code>"), Markup(f"<code>{escape(text[:400])}</code>")])
@@ -262,12 +351,19 @@ def environment(facts: Facts) -> str:
     last = facts.history[-1] if facts.history else {}
     training = [["engine", facts.engine]]
     if facts.shards:
-        training.append(["shards", f"{number(facts.shards)} with at most {number(last['rows_per_shard'])} rows"])
+        training.append(
+            ["shards", f"{number(facts.shards)} with at most {number(last['rows_per_shard'])} rows"]
+        )
     if last.get("expected_peak_bytes"):
-        training.append(["memory planned per shard", f"at most {last['expected_peak_bytes'] / 2**20:,.0f} MiB"])
+        training.append(
+            ["memory planned per shard", f"at most {last['expected_peak_bytes'] / 2**20:,.0f} MiB"]
+        )
     here = [
         ["Python", sys.version.split()[0]],
-        ["machine", f"{platform.system()} {platform.release()}, {platform.machine()}, {usable_cpus()} usable CPUs"],
+        [
+            "machine",
+            f"{platform.system()} {platform.release()}, {platform.machine()}, {usable_cpus()} usable CPUs",
+        ],
     ]
     for name in LIBRARIES:
         try:

@@ -1,4 +1,6 @@
-"""What loops do with the moments of one cell of a table, in several rows at once (see `cubics` and `wide`)."""
+"""What loops do with the moments of one cell of a table, in several rows at once (see `cubics` and
+`wide`).
+"""
 
 from __future__ import annotations
 
@@ -9,19 +11,23 @@ from numba.extending import intrinsic
 
 from .registers import INT, PLACE, address, data, every, ir, splat
 
-# Rows whose moments are multiplied with a line of the table in one go, so that it is loaded once for all of them.
+# Rows whose moments are multiplied with a line of the table in one go, so that it is loaded once for all of
+# them.
 TOGETHER = 4
 
 
 def cell_intrinsics(terms: int, lanes: int) -> tuple[Callable, Callable, Callable]:
-    """Parts of loops over cells that have so many `terms`, where functions come in vectors of `lanes`, for TOGETHER rows:
+    """Parts of loops over cells that have so many `terms`, where functions come in vectors of `lanes`, for
+    TOGETHER rows:
 
     is_empty(moments, at, step)    whether the moments of a cell are zero
     clear(moments, at, step)       make them zero
     add_functions(sums, at, step, moments, at, step, table, at, step)
-                                   sums[u, lanes functions] += sum_c moments[u, c] * table[c, lanes functions] for rows u
+                                   sums[u, lanes functions] += sum_c moments[u, c] * table[c, lanes functions]
+                                   for rows u
 
-    at : where the first row begins in an array, as if it were flat. step : from one row to the next, of the table from c to c + 1.
+    at : where the first row begins in an array, as if it were flat. step : from one row to the next, of the
+    table from c to c + 1.
     """
     place = types.intp
 
@@ -41,9 +47,16 @@ def cell_intrinsics(terms: int, lanes: int) -> tuple[Callable, Callable, Callabl
         return types.void(moments, place, place), generate
 
     @intrinsic
-    def add_functions(typing_context, sums, at, sums_step, moments, moments_at, moments_step, table, line, line_step):
+    def add_functions(
+        typing_context, sums, at, sums_step, moments, moments_at, moments_step, table, line, line_step
+    ):
         def generate(context, builder, signature, arguments):
-            kinds, arrays, places, steps = signature.args[::3], arguments[::3], arguments[1::3], arguments[2::3]
+            kinds, arrays, places, steps = (
+                signature.args[::3],
+                arguments[::3],
+                arguments[1::3],
+                arguments[2::3],
+            )
             _add_products(context, builder, kinds, arrays, places, steps, terms, lanes, TOGETHER)
             return context.get_dummy_value()
 
@@ -53,7 +66,10 @@ def cell_intrinsics(terms: int, lanes: int) -> tuple[Callable, Callable, Callabl
 
 
 def _is_empty(context, builder, kind, array, index, step, count, number):
-    """Whether `count` numbers from array[index] on are zero, as bits, in each of several rows. number : rows, `step` numbers apart."""
+    """Whether `count` numbers from array[index] on are zero, as bits, in each of several rows.
+
+    number : rows, `step` numbers apart.
+    """
     item = context.get_value_type(kind.dtype)
     whole = ir.VectorType(INT if item == ir.FloatType() else PLACE, count)
     found = None
@@ -76,8 +92,9 @@ def _clear(context, builder, kind, array, index, step, count, number):
 def _add_products(context, builder, kinds, arrays, places, steps, count, lanes, number):
     """sums[u, lanes functions] += sum_c moments[u, c] * table[c, lanes functions] for several rows u.
 
-    kinds, arrays, places, steps : of sums, moments and table: numba types, arrays, where the first row and the first of the functions are,
-    and what leads to the next row (of the table: to the next c). count : of c. number : of rows.
+    kinds, arrays, places, steps : of sums, moments and table: numba types, arrays, where the first row and
+    the first of the functions are, and what leads to the next row (of the table: to the next c). count : of
+    c. number : of rows.
     """
     sums, moments, table = arrays
     vector = ir.VectorType(context.get_value_type(kinds[0].dtype), lanes)

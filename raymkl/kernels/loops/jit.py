@@ -9,7 +9,9 @@ from numba import njit
 
 
 def compiled(**options: Any) -> Callable:
-    """Compile a loop when it first meets arrays of some types, without the interpreter lock, and keep the result in a file."""
+    """Compile a loop when it first meets arrays of some types, without the interpreter lock, and keep the
+    result in a file.
+    """
     options = {"nogil": True, "error_model": "numpy", **options}
 
     def decorate(loop: Callable) -> Callable:

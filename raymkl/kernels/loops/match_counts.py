@@ -1,4 +1,5 @@
-"""Compiled loops over the blocks of `pairs.match_counts`: M_1 .. M_m of every pair, and what is counted again from the letters.
+"""Compiled loops over the blocks of `pairs.match_counts`: M_1 .. M_m of every pair, and what is counted again
+from the letters.
 
 Sequences are bit planes as in `sequences`. Every loop releases the interpreter lock.
 """
@@ -16,7 +17,10 @@ FLUSH = 256
 
 @njit(cache=True, nogil=True)
 def match_counts(left, right, cells, slots):
-    """cells[slots[i], d - 1, j] = M_d(i, j) for d <= m, or the largest number a cell holds. cells : (capacity, m, n_right) unsigned."""
+    """cells[slots[i], d - 1, j] = M_d(i, j) for d <= m, or the largest number a cell holds.
+
+    cells : (capacity, m, n_right) unsigned.
+    """
     planes, words, n = right.shape
     kept = cells.shape[1]
     full = np.int32(255 if cells.itemsize == 1 else 65535)
@@ -59,7 +63,8 @@ def match_counts(left, right, cells, slots):
 def reuse_pairs(source, there, all_there, target, here, all_here, new):
     """Cells of pairs that were in an earlier block, and mirror images of those of new rows.
 
-    target[here[i], :, all_here[j]] = source[there[i], :, all_there[j]], target[here[i], :, new[m]] = target[new[m], :, here[i]].
+    target[here[i], :, all_here[j]] = source[there[i], :, all_there[j]], target[here[i], :, new[m]] =
+    target[new[m], :, here[i]].
     """
     for i in range(len(here)):
         for d in range(target.shape[1]):
@@ -77,9 +82,11 @@ def reuse_pairs(source, there, all_there, target, here, all_here, new):
 
 @njit(cache=True, nogil=True)
 def _rest(left, slot, right, j, cells, whole, match, rest):
-    """rest[d - 1] = M_d of a pair less what its cells (m,) hold, for first < d <= reached; returns first and reached, above which M_d = 0.
+    """rest[d - 1] = M_d of a pair less what its cells (m,) hold, for first < d <= reached; returns first and
+    reached, above which M_d = 0.
 
-    whole : cells may be full, so that M_1 is looked at, too; else first = m. match : room for the words of a sequence.
+    whole : cells may be full, so that M_1 is looked at, too; else first = m. match : room for the words of a
+    sequence.
     """
     bits, words, kept = right.shape[0] - 1, right.shape[1], len(cells)
     for w in range(words):
@@ -103,7 +110,9 @@ def _rest(left, slot, right, j, cells, whole, match, rest):
 
 @njit(cache=True, nogil=True)
 def _unfinished(first, last, width, full, longer):
-    """Whether some pair of a line has counts that its cells do not hold: the first one is full, or the last one tells of longer runs."""
+    """Whether some pair of a line has counts that its cells do not hold: the first one is full, or the last
+    one tells of longer runs.
+    """
     some = np.int32(0)
     if longer:
         for u in range(width):
@@ -125,9 +134,9 @@ def _full(cells, words):
 def accumulate_counts(cells, left, right, slots, weights, counted, line, out, start, stop):
     """out[i, r] += sum_k weights[k] * sum_d counted[d - 1, r] * M_d(slots[k], i) for start <= i < stop.
 
-    cells : (capacity, m, n_rows), see `pairs.match_counts`. left, right : planes of the slots and of the rows. slots, weights : (k,), k a
-    multiple of COLUMNS (pad with weight 0). counted : (longest, R). line : (ROW_TILE,) room for sums, which run in its dtype over FLUSH
-    columns and then move to float64.
+    cells : (capacity, m, n_rows), see `pairs.match_counts`. left, right : planes of the slots and of the
+    rows. slots, weights : (k,), k a multiple of COLUMNS (pad with weight 0). counted : (longest, R). line :
+    (ROW_TILE,) room for sums, which run in its dtype over FLUSH columns and then move to float64.
     """
     number = line.dtype.type
     kept, longest = cells.shape[1], counted.shape[0]
@@ -142,8 +151,14 @@ def accumulate_counts(cells, left, right, slots, weights, counted, line, out, st
             for begin in range(0, len(slots), FLUSH):
                 line[:] = number(0)
                 for k in range(begin, min(begin + FLUSH, len(slots)), COLUMNS):
-                    line0, line1 = cells[slots[k], d, base : base + width], cells[slots[k + 1], d, base : base + width]
-                    line2, line3 = cells[slots[k + 2], d, base : base + width], cells[slots[k + 3], d, base : base + width]
+                    line0, line1 = (
+                        cells[slots[k], d, base : base + width],
+                        cells[slots[k + 1], d, base : base + width],
+                    )
+                    line2, line3 = (
+                        cells[slots[k + 2], d, base : base + width],
+                        cells[slots[k + 3], d, base : base + width],
+                    )
                     weight0, weight1 = number(weights[k]), number(weights[k + 1])
                     weight2, weight3 = number(weights[k + 2]), number(weights[k + 3])
                     for u in range(width):
@@ -164,7 +179,9 @@ def accumulate_counts(cells, left, right, slots, weights, counted, line, out, st
                         for u in range(size):
                             whole = full > 0 and first[u] == full
                             if whole or (longer and last[u] >= 2):
-                                low, high = _rest(left, slot, right, at + u, cells[slot, :, at + u], whole, match, rest)
+                                low, high = _rest(
+                                    left, slot, right, at + u, cells[slot, :, at + u], whole, match, rest
+                                )
                                 for d in range(low, high):
                                     sums[d, part + u] += weight * rest[d]
         for u in range(width):
@@ -177,7 +194,10 @@ def accumulate_counts(cells, left, right, slots, weights, counted, line, out, st
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
 def combine_counts(cells, left, right, weights, line, out):
-    """out[i, j] = sum_d weights[d - 1] * M_d(i, j). weights : (longest,). line : (n_right,) room for sums, which run in its dtype."""
+    """out[i, j] = sum_d weights[d - 1] * M_d(i, j).
+
+    weights : (longest,). line : (n_right,) room for sums, which run in its dtype.
+    """
     number = line.dtype.type
     kept, longest = cells.shape[1], len(weights)
     dense, longer, full = min(kept, longest), longest > kept, _full(cells, right.shape[1])
@@ -204,6 +224,8 @@ def combine_counts(cells, left, right, weights, line, out):
                     for u in range(size):
                         whole = full > 0 and first[u] == full
                         if whole or (longer and last[u] >= 2):
-                            low, high = _rest(left, i, right, base + u, cells[i, :, base + u], whole, match, rest)
+                            low, high = _rest(
+                                left, i, right, base + u, cells[i, :, base + u], whole, match, rest
+                            )
                             for d in range(low, high):
                                 target[base + u] += weights[d] * rest[d]

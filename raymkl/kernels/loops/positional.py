@@ -1,11 +1,13 @@
-"""Compiled loops of `inspection.positional`: sums of coefficients over the support vectors that share a piece with an example.
+"""Compiled loops of `inspection.positional`: sums of coefficients over the support vectors that share a piece
+with an example.
 
-Sequences are arrays of letter codes (n, length) uint8 with UNKNOWN for letters outside the alphabet. Every loop releases the interpreter
-lock.
+Sequences are arrays of letter codes (n, length) uint8 with UNKNOWN for letters outside the alphabet. Every
+loop releases the interpreter lock.
 
-Looking at all pairs of examples and support vectors would cost their product. Instead the support vectors are sorted by what follows from
-each place on: those that agree with an example in the next d letters then stand next to each other, their coefficients add up by a
-difference of two running sums, and the range for d + 1 letters lies within that for d.
+Looking at all pairs of examples and support vectors would cost their product. Instead the support vectors are
+sorted by what follows from each place on: those that agree with an example in the next d letters then stand
+next to each other, their coefficients add up by a difference of two running sums, and the range for d + 1
+letters lies within that for d.
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ UNKNOWN = 255
 
 @njit(cache=True, nogil=True)
 def _sort_by_letter(codes, place, order, room, starts):
-    """Order of the rest of sequences from `place` on, from the order of the rest from the next place on. Stable, by counting."""
+    """Order of the rest of sequences from `place` on, from the order of the rest from the next place on.
+
+    Stable, by counting.
+    """
     starts[:] = 0
     n = len(order)
     for j in range(n):
@@ -47,11 +52,14 @@ def _first_not_below(codes, place, order, low, high, letter):
 
 @njit(cache=True, nogil=True)
 def shared_pieces(support, coefficients, codes, row_weights, reach, factors, shift, target, heads, rows, out):
-    """out[rows[i], target[r], heads[r], d - 1, q] += row_weights[i, r] * factors[r, d - 1] * w_s * (coefficients of channel r, summed
-    over the support vectors that have at place q + s the d letters that example i has at place q), for all |s| <= shift.
+    """out[rows[i], target[r], heads[r], d - 1, q] += row_weights[i, r] * factors[r, d - 1] * w_s *
+    (coefficients of channel r, summed over the support vectors that have at place q + s the d letters that
+    example i has at place q), for all |s| <= shift.
 
-    w_0 = 1 and w_s = 1 / (2 (|s| + 1)). support : (S, length) codes. coefficients : (S, R). codes : (n, length). row_weights : (n, R).
-    reach : (R,) longest piece of a channel. factors : (R, longest). target, heads : (R,). rows : (n,). out : (., ., ., longest, length).
+    w_0 = 1 and w_s = 1 / (2 (|s| + 1)). support : (S, length) codes. coefficients : (S, R). codes : (n,
+    length). row_weights : (n, R).
+    reach : (R,) longest piece of a channel. factors : (R, longest). target, heads : (R,). rows : (n,). out :
+    (., ., ., longest, length).
     """
     S, length = support.shape
     R = len(reach)
@@ -83,15 +91,22 @@ def shared_pieces(support, coefficients, codes, row_weights, reach, factors, shi
                         break
                     for r in range(R):
                         if d < reach[r]:
-                            amount = weight * factors[r, d] * row_weights[i, r] * (running[high, r] - running[low, r])
+                            amount = (
+                                weight
+                                * factors[r, d]
+                                * row_weights[i, r]
+                                * (running[high, r] - running[low, r])
+                            )
                             out[rows[i], target[r], heads[r], d, at] += amount
 
 
 @njit(cache=True, nogil=True)
 def piece_codes(letters, starts, table, k, size, codes):
-    """codes[place] = number of the k letters from there on (digits to the base `size`); -1 where one is unknown or the row ends.
+    """codes[place] = number of the k letters from there on (digits to the base `size`); -1 where one is
+    unknown or the row ends.
 
-    letters : all rows one after the other, row i from starts[i] to starts[i + 1]. table : (256,) code of every byte.
+    letters : all rows one after the other, row i from starts[i] to starts[i + 1]. table : (256,) code of
+    every byte.
     """
     highest = np.int64(1)
     for _ in range(k - 1):

@@ -1,6 +1,7 @@
 """Vectors of numbers in compiled loops, as numba's intrinsics write them.
 
-Some loops say what is a vector: a compiler that cannot prove that arrays do not overlap goes number by number.
+Some loops say what is a vector: a compiler that cannot prove that arrays do not overlap goes number by
+number.
 """
 
 from __future__ import annotations
@@ -17,14 +18,18 @@ def every(kind, number):
 
 
 def shuffled(builder, left, right, order):
-    """The given places of two vectors, those of the right one counted on from the left one; right : None for one vector."""
+    """The given places of two vectors, those of the right one counted on from the left one; right : None for
+    one vector.
+    """
     right = ir.Constant(left.type, ir.Undefined) if right is None else right
     return builder.shuffle_vector(left, right, ir.Constant(ir.VectorType(INT, len(order)), order))
 
 
 def splat(builder, scalar, count):
     """A vector of so many times the same number."""
-    first = builder.insert_element(ir.Constant(ir.VectorType(scalar.type, count), ir.Undefined), scalar, INT(0))
+    first = builder.insert_element(
+        ir.Constant(ir.VectorType(scalar.type, count), ir.Undefined), scalar, INT(0)
+    )
     return shuffled(builder, first, None, [0] * count)
 
 

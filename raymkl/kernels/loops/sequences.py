@@ -1,8 +1,10 @@
-"""Compiled loops over sequences: match runs by machine words, and products of k-mer counts by an inverted index.
+"""Compiled loops over sequences: match runs by machine words, and products of k-mer counts by an inverted
+index.
 
-Sequences of one length are stored as bit planes `planes[p, w, j]` (uint64): bit i of word w of plane p is bit p of the code of letter
-64 w + i of sequence j; the last plane says which letters belong to the alphabet. The sequence is the last axis, so that one
-instruction handles neighbouring sequences. Every loop releases the interpreter lock.
+Sequences of one length are stored as bit planes `planes[p, w, j]` (uint64): bit i of word w of plane p is bit
+p of the code of letter 64 w + i of sequence j; the last plane says which letters belong to the alphabet. The
+sequence is the last axis, so that one instruction handles neighbouring sequences. Every loop releases the
+interpreter lock.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ def _ones(typing_context, word):
 
 @njit(cache=True, nogil=True)
 def pack_planes(letters, length, table, planes):
-    """Fill planes (bits + 1, words, n), which are zero, from letters (n * length,) and the code of every byte (256,)."""
+    """Fill planes (bits + 1, words, n), which are zero, from letters (n * length,) and the code of every byte
+    (256,).
+    """
     bits = planes.shape[0] - 1
     for j in range(planes.shape[2]):
         for i in range(length):
@@ -47,7 +51,9 @@ def pack_planes(letters, length, table, planes):
 
 @njit(cache=True, nogil=True)
 def _shifted(planes, j, shift, out):
-    """out[p, w] = words of sequence j moved by `shift` letters: letter i + shift comes to place i; nothing comes in from outside."""
+    """out[p, w] = words of sequence j moved by `shift` letters: letter i + shift comes to place i; nothing
+    comes in from outside.
+    """
     words = planes.shape[1]
     far = abs(shift) >> 6
     near = np.uint64(abs(shift) & 63)
@@ -70,7 +76,9 @@ def _shifted(planes, j, shift, out):
 
 @njit(cache=True, nogil=True)
 def _match(left, planes, base, width, match):
-    """match[w, u] = places at which sequence base + u has the letter of the sequence whose words are `left` (bits + 1, words)."""
+    """match[w, u] = places at which sequence base + u has the letter of the sequence whose words are `left`
+    (bits + 1, words).
+    """
     bits = planes.shape[0] - 1
     for w in range(planes.shape[1]):
         line = match[w]
@@ -85,9 +93,11 @@ def _match(left, planes, base, width, match):
 
 @njit(cache=True, nogil=True)
 def _count_runs(match, width, degrees, factor, add, target, base, singles, doubles, count):
-    """target[q, base + u] = factor * sum_{d <= D} (D - d + 1) M_d with D = degrees[q], or that much more when `add`.
+    """target[q, base + u] = factor * sum_{d <= D} (D - d + 1) M_d with D = degrees[q], or that much more when
+    `add`.
 
-    M_d is the number of places from which d letters match. `match` is used up; singles, doubles and count are room for `width` numbers.
+    M_d is the number of places from which d letters match. `match` is used up; singles, doubles and count are
+    room for `width` numbers.
     """
     words = match.shape[0]
     for u in range(width):
@@ -132,9 +142,11 @@ def _count_runs(match, width, degrees, factor, add, target, base, singles, doubl
 
 @njit(cache=True, nogil=True)
 def match_runs(left, right, degrees, shift, target, slots):
-    """target[slots[i], q, j] = sum_{d <= D} (D - d + 1) M_d(i, j) for D = degrees[q], summed over shifts with their weights.
+    """target[slots[i], q, j] = sum_{d <= D} (D - d + 1) M_d(i, j) for D = degrees[q], summed over shifts with
+    their weights.
 
-    left, right : planes of sequences of one length. degrees : (Q,) increasing. target : (capacity, Q, n_right), floats if shift > 0.
+    left, right : planes of sequences of one length. degrees : (Q,) increasing. target : (capacity, Q,
+    n_right), floats if shift > 0.
     """
     planes, words, n = right.shape
     match = np.empty((words, TILE), np.uint64)
@@ -183,7 +195,8 @@ def own_runs(planes, degrees, shift, out):
 def accumulate_planes(stat, slots, weights, planes, out, start, stop):
     """out[i, r] += sum_k weights[k] * stat[slots[k], planes[r], i] for start <= i < stop, summed in float64.
 
-    stat : (n_slots, depth, n_rows). slots, weights : (k,), k a multiple of COLUMNS (pad with weight 0). planes : (R,).
+    stat : (n_slots, depth, n_rows). slots, weights : (k,), k a multiple of COLUMNS (pad with weight 0).
+    planes : (R,).
     """
     sums = np.empty(ROW_TILE)
     for base in range(start, stop, ROW_TILE):
@@ -192,11 +205,24 @@ def accumulate_planes(stat, slots, weights, planes, out, start, stop):
             plane = planes[r]
             sums[:] = 0.0
             for k in range(0, len(slots), COLUMNS):
-                line0, line1 = stat[slots[k], plane, base : base + width], stat[slots[k + 1], plane, base : base + width]
-                line2, line3 = stat[slots[k + 2], plane, base : base + width], stat[slots[k + 3], plane, base : base + width]
-                weight0, weight1, weight2, weight3 = weights[k], weights[k + 1], weights[k + 2], weights[k + 3]
+                line0, line1 = (
+                    stat[slots[k], plane, base : base + width],
+                    stat[slots[k + 1], plane, base : base + width],
+                )
+                line2, line3 = (
+                    stat[slots[k + 2], plane, base : base + width],
+                    stat[slots[k + 3], plane, base : base + width],
+                )
+                weight0, weight1, weight2, weight3 = (
+                    weights[k],
+                    weights[k + 1],
+                    weights[k + 2],
+                    weights[k + 3],
+                )
                 for u in range(width):
-                    sums[u] += (weight0 * line0[u] + weight1 * line1[u]) + (weight2 * line2[u] + weight3 * line3[u])
+                    sums[u] += (weight0 * line0[u] + weight1 * line1[u]) + (
+                        weight2 * line2[u] + weight3 * line3[u]
+                    )
             for u in range(width):
                 out[base + u, r] += sums[u]
 
@@ -216,9 +242,11 @@ def combine_planes(stat, planes, weights, out):
 
 @njit(cache=True, nogil=True)
 def count_kmers(letters, starts, table, k, size, indptr, codes, counts):
-    """Distinct k-mers of every row, sorted, with how often they occur: indptr (n + 1,), codes and counts with room for all places.
+    """Distinct k-mers of every row, sorted, with how often they occur: indptr (n + 1,), codes and counts with
+    room for all places.
 
-    The code of a k-mer is its letters read as digits to the base `size`. Places with a letter outside the alphabet are left out.
+    The code of a k-mer is its letters read as digits to the base `size`. Places with a letter outside the
+    alphabet are left out.
     """
     highest = np.int64(1)
     for _ in range(k - 1):
@@ -253,7 +281,10 @@ def count_kmers(letters, starts, table, k, size, indptr, codes, counts):
 
 @njit(cache=True, nogil=True)
 def invert(indptr, terms, counts, begins, rows, amounts):
-    """Inverted index: rows that hold term t, and how often, at begins[t] .. begins[t + 1]. begins : (terms + 1,) zeros."""
+    """Inverted index: rows that hold term t, and how often, at begins[t] ..
+
+    begins[t + 1]. begins : (terms + 1,) zeros.
+    """
     for e in range(len(terms)):
         begins[terms[e] + 1] += 1
     for t in range(len(begins) - 1):
@@ -269,7 +300,9 @@ def invert(indptr, terms, counts, begins, rows, amounts):
 
 @njit(cache=True, nogil=True)
 def kmer_products(indptr, terms, counts, begins, rows, amounts, target, slots):
-    """target[slots[i], j] = sum_t count_i(t) count_j(t): rows i by their terms (-1: unknown to the index), rows j by the index."""
+    """target[slots[i], j] = sum_t count_i(t) count_j(t): rows i by their terms (-1: unknown to the index),
+    rows j by the index.
+    """
     for i in range(len(indptr) - 1):
         line = target[slots[i]]
         line[:] = 0

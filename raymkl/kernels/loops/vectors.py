@@ -1,7 +1,8 @@
 """Compiled loops over pairs of rows and blocks of their statistics.
 
-A block `stat` is stored by column: `stat[slot, i]` is the statistic of row i and the example in that slot, so that a new
-example is one contiguous line. Every loop releases the interpreter lock; threads share the work by ranges of rows.
+A block `stat` is stored by column: `stat[slot, i]` is the statistic of row i and the example in that slot, so
+that a new example is one contiguous line. Every loop releases the interpreter lock; threads share the work by
+ranges of rows.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import numpy as np
 
 from .jit import compiled
 
-# Rows of one side that stay in the cache while the other side streams by, for statistics without a matrix product.
+# Rows of one side that stay in the cache while the other side streams by, for statistics without a matrix
+# product.
 FEATURE_TILE = 16
 # Rows and columns of a tile of ready-made matrices that is compared with its mirror image.
 PAIR_TILE = 16
@@ -31,7 +33,10 @@ def finish_squared_distances(products, a_norms, b_norms, target, slots, first):
 
 @compiled()
 def squares_in_place(products, a_norms, b_norms):
-    """products[i, j] = max(0, a_norms[i] + b_norms[j] - 2 products[i, j]). (The loop above cannot be vectors when both are one array.)"""
+    """products[i, j] = max(0, a_norms[i] + b_norms[j] - 2 products[i, j]).
+
+    (The loop above cannot be vectors when both are one array.)
+    """
     zero, two = products.dtype.type(0), products.dtype.type(2)
     for i in range(products.shape[0]):
         norm = a_norms[i]
@@ -52,7 +57,9 @@ def squared_norms(array, out):
 
 @compiled()
 def mirror(block, rows, columns):
-    """block[i, j] = block[j, i] for the given rows i and columns j (disjoint sets), in tiles that stay in the cache."""
+    """block[i, j] = block[j, i] for the given rows i and columns j (disjoint sets), in tiles that stay in the
+    cache.
+    """
     for row in range(0, len(rows), 32):
         for column in range(0, len(columns), 32):
             for k in range(row, min(row + 32, len(rows))):
@@ -72,7 +79,8 @@ def copy_pairs(source, source_rows, source_columns, target, target_rows, target_
 
 @compiled()
 def accumulate_powers(stat, slots, weights, exponents, inverse_scale, out, start, stop):
-    """out[i, r] += sum_k weights[k] * (stat[slots[k], i] * inverse_scale) ** exponents[r] for start <= i < stop.
+    """out[i, r] += sum_k weights[k] * (stat[slots[k], i] * inverse_scale) ** exponents[r] for start <= i <
+    stop.
 
     exponents : (R,) increasing integers >= 0.
     """
@@ -103,7 +111,10 @@ def accumulate_lines(stat, slots, weights, scale, out, start, stop):
 
 @compiled(fastmath={"contract"})
 def add_gated(values, left, right, out, begun):
-    """out[i, j] = left[i] values[i, j] right[j], or added to what is there once it was begun. left : (rows,). right : (columns,)."""
+    """out[i, j] = left[i] values[i, j] right[j], or added to what is there once it was begun.
+
+    left : (rows,). right : (columns,).
+    """
     for i in range(values.shape[0]):
         gate = left[i]
         if not begun:
@@ -116,7 +127,8 @@ def add_gated(values, left, right, out, begun):
 
 @compiled()
 def accumulate_stack(stack, rows, columns, matrices, weights, out, start, stop):
-    """out[i, r] += sum_k weights[k] * stack[rows[i], columns[k], matrices[r]] for start <= i < stop: ready-made kernel matrices.
+    """out[i, r] += sum_k weights[k] * stack[rows[i], columns[k], matrices[r]] for start <= i < stop:
+    ready-made kernel matrices.
 
     As many matrices as there are must be all of them in their order: they are read as one vector.
     """
@@ -135,7 +147,9 @@ def accumulate_stack(stack, rows, columns, matrices, weights, out, start, stop):
 
 @compiled(fastmath=True)
 def combine_stack(stack, rows, columns, matrices, weights, out, start, stop):
-    """out[i, j] = sum_r weights[r] * stack[rows[i], columns[j], matrices[r]] for start <= i < stop; matrices as above."""
+    """out[i, j] = sum_r weights[r] * stack[rows[i], columns[j], matrices[r]] for start <= i < stop; matrices
+    as above.
+    """
     for i in range(start, stop):
         row = rows[i]
         for j in range(columns.shape[0]):
@@ -197,7 +211,9 @@ def l1_distances(A, B, out):
 
 @compiled(fastmath=True)
 def chi2_distances(A, B, out):
-    """out[i, j] = sum_d (A[i, d] - B[j, d])^2 / (A[i, d] + B[j, d]), terms with a zero denominator left out."""
+    """out[i, j] = sum_d (A[i, d] - B[j, d])^2 / (A[i, d] + B[j, d]), terms with a zero denominator left
+    out.
+    """
     for start in range(0, A.shape[0], FEATURE_TILE):
         for j in range(B.shape[0]):
             for i in range(start, min(start + FEATURE_TILE, A.shape[0])):

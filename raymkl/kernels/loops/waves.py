@@ -1,4 +1,5 @@
-"""Sines and cosines of many angles at once: a polynomial after the angle was brought into [-pi/2, pi/2], which compilers turn into vectors.
+"""Sines and cosines of many angles at once: a polynomial after the angle was brought into [-pi/2, pi/2],
+which compilers turn into vectors.
 
 x = r + q pi,   |r| <= pi/2:     cos x = (-1)^q cos r,     sin x = (-1)^q sin r
 """
@@ -13,7 +14,11 @@ from .jit import compiled
 LARGEST_ANGLE = {np.dtype(np.float32): 2e3, np.dtype(np.float64): 1e6}
 # Pi in parts, of which all but the last have so few bits that their multiples are exact.
 PI_1, PI_2 = 3.1415926534682512, 1.2154201013012384e-10
-SHORT_PI_1, SHORT_PI_2, SHORT_PI_3 = np.float32(3.140625), np.float32(9.670257568359375e-04), np.float32(6.277114152908325e-07)
+SHORT_PI_1, SHORT_PI_2, SHORT_PI_3 = (
+    np.float32(3.140625),
+    np.float32(9.670257568359375e-04),
+    np.float32(6.277114152908325e-07),
+)
 INVERSE_PI = 0.3183098861837907
 # Taylor coefficients: what is left out is below half a unit of the last place.
 COSINE = np.array([(-1.0) ** (k // 2) / float(np.prod(np.arange(1.0, k + 1))) for k in range(0, 22, 2)])

@@ -1,1 +1,3 @@
-"""Pair statistics, the families of kernels that are functions of one, and the few functions that span a family."""
+"""Pair statistics, the families of kernels that are functions of one, and the few functions that span a
+family.
+"""

@@ -3,14 +3,17 @@
     sum_j right_j sum_m weights[m] k_m(t_ij)   for every row i          (decision values)
     sum_ij left_i right_j k_m(t_ij)            for every kernel m       (quadratic terms)
 
-with float64 statistics t. Evaluating M formulas for every pair would cost M exponentials. Where the statistic is not negative, the
-line of its values is cut into cells (see `tables`), 2^4 per octave, in each of which a polynomial of degree 7 agrees with a kernel to
-about 1e-15 of its largest value. For the first sum these become polynomials of degree 3 in 2^9 cells per octave of one function,
-whatever M is. For the second one, the moments
+with float64 statistics t. Evaluating M formulas for every pair would cost M exponentials. Where the statistic
+is not negative, the line of its values is cut into cells (see `tables`), 2^4 per octave, in each of which a
+polynomial of degree 7 agrees with a kernel to about 1e-15 of its largest value. For the first sum these
+become polynomials of degree 3 in 2^9 cells per octave of one function, whatever M is. For the second one, the
+moments
 
-    moments[cell, c] = sum over pairs in the cell of  left_i right_j v_ij^c,     c = 0..7,   v in [-1, 1] across the cell
+    moments[cell, c] = sum over pairs in the cell of  left_i right_j v_ij^c,     c = 0..7,   v in [-1, 1]
+    across the cell
 
-tell all kernels at once. Polynomial kernels need no cells, and what is not smooth is evaluated by its formula.
+tell all kernels at once. Polynomial kernels need no cells, and what is not smooth is evaluated by its
+formula.
 """
 
 from __future__ import annotations
@@ -29,8 +32,8 @@ from .tables import EXTREMES, SEVENTH, cells_for, end_of
 # Cells in every octave, as powers of two: for moments, and for one function.
 CELL_BITS = 4
 FINE_CELL_BITS = 9
-# What polynomials may miss of a kernel's largest value in the first cell, and anywhere; a family with a kernel that is missed by more is
-# evaluated by its formulas.
+# What polynomials may miss of a kernel's largest value in the first cell, and anywhere; a family with a
+# kernel that is missed by more is evaluated by its formulas.
 FIRST_CELL = 1e-14
 SMOOTH = 2e-13
 # Kernels looked at when a grid is chosen.
@@ -47,7 +50,12 @@ def accurate_sums(family: Family, bound: float) -> AccurateSums:
     if all(c is not None and len(c) <= MAX_POWER + 1 for c in powers):
         return PowerSums(powers)
     if family.statistic.non_negative:
-        cells = kept("accurate", family.kernels, bound, lambda: CellSums([kernel.profile for kernel in family.kernels], end_of(bound)))
+        cells = kept(
+            "accurate",
+            family.kernels,
+            bound,
+            lambda: CellSums([kernel.profile for kernel in family.kernels], end_of(bound)),
+        )
         if cells.smooth:
             return cells
     return FormulaSums([kernel.profile for kernel in family.kernels])
@@ -56,10 +64,14 @@ def accurate_sums(family: Family, bound: float) -> AccurateSums:
 class AccurateSums:
     """Sums over blocks of float64 statistics `stat` (rows, columns), for the M kernels of a family."""
 
-    def function(self, weights: np.ndarray) -> Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], None]:
-        """add(stat, right, out, room): out[i] += sum_j right[j] sum_m weights[m] k_m(stat[i, j]). weights : (M,).
+    def function(
+        self, weights: np.ndarray
+    ) -> Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], None]:
+        """add(stat, right, out, room): out[i] += sum_j right[j] sum_m weights[m] k_m(stat[i, j]). weights :
+        (M,).
 
-        room : memory for as many numbers as stat has; fresh memory for every block would cost as much as the block.
+        room : memory for as many numbers as stat has; fresh memory for every block would cost as much as the
+        block.
         """
         raise TypeError(f"{type(self).__name__} has no function")
 
@@ -68,7 +80,10 @@ class AccurateSums:
         raise TypeError(f"{type(self).__name__} has no moments")
 
     def add(self, moments: np.ndarray, stat: np.ndarray, left: np.ndarray, right: np.ndarray) -> None:
-        """Add the pairs of a block to a sum, but for those that weigh nothing. left : (rows,). right : (columns,)."""
+        """Add the pairs of a block to a sum, but for those that weigh nothing.
+
+        left : (rows,). right : (columns,).
+        """
         raise TypeError(f"{type(self).__name__} adds nothing")
 
     def total(self, moments: np.ndarray) -> np.ndarray:
@@ -76,7 +91,9 @@ class AccurateSums:
         raise TypeError(f"{type(self).__name__} has no total")
 
 
-def weighing(stat: np.ndarray, left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def weighing(
+    stat: np.ndarray, left: np.ndarray, right: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The part of a block that weighs something."""
     rows, columns = np.flatnonzero(left), np.flatnonzero(right)
     if len(rows) == len(left) and len(columns) == len(right):
@@ -89,7 +106,12 @@ class CellSums(AccurateSums):
 
     def __init__(self, profiles: Sequence[Any], bound: float):
         self.profiles = list(profiles)
-        chosen = [self.profiles[m] for m in np.unique(np.linspace(0, len(self.profiles) - 1, min(len(self.profiles), CHOSEN)).astype(int))]
+        chosen = [
+            self.profiles[m]
+            for m in np.unique(
+                np.linspace(0, len(self.profiles) - 1, min(len(self.profiles), CHOSEN)).astype(int)
+            )
+        ]
         self.cells = cells_for(chosen, bound, CELL_BITS, SEVENTH.nodes, SEVENTH.to_even, FIRST_CELL)
         self.points = self.cells.points(CELL_BITS, SEVENTH.nodes).reshape(-1, SEVENTH.count)
         self.smooth = self._is_smooth(chosen)
@@ -106,7 +128,9 @@ class CellSums(AccurateSums):
         return True
 
     def function(self, weights):
-        values = sum((part @ self._at_points(some) for some, part in self._parts(weights)), np.zeros(self.points.size))
+        values = sum(
+            (part @ self._at_points(some) for some, part in self._parts(weights)), np.zeros(self.points.size)
+        )
         values = values.reshape(self.points.shape)
         table = np.ascontiguousarray((values @ TO_CUBICS.T).reshape(-1, 4))
 
@@ -129,7 +153,9 @@ class CellSums(AccurateSums):
     def total(self, moments):
         moments = moments[: len(self.points)] + moments[len(self.points) :]
         at_nodes = (moments @ SEVENTH.to_powers).ravel()
-        return np.concatenate([self._at_points(some) @ at_nodes for some, _ in self._parts(np.zeros(len(self.profiles)))])
+        return np.concatenate(
+            [self._at_points(some) @ at_nodes for some, _ in self._parts(np.zeros(len(self.profiles)))]
+        )
 
     @staticmethod
     def _parts(weights: np.ndarray) -> list[tuple[int, np.ndarray]]:
@@ -137,7 +163,10 @@ class CellSums(AccurateSums):
         return [(start, weights[start : start + CHOSEN]) for start in range(0, len(weights), CHOSEN)]
 
     def _at_points(self, start: int) -> np.ndarray:
-        """(some kernels, points) values of kernels from `start` on. Those of a bank of usual size are kept: every proof asks for them."""
+        """(some kernels, points) values of kernels from `start` on.
+
+        Those of a bank of usual size are kept: every proof asks for them.
+        """
         if self.values is not None:
             return self.values
         values = np.array([profile(self.points).ravel() for profile in self.profiles[start : start + CHOSEN]])
@@ -190,7 +219,9 @@ class FormulaSums(AccurateSums):
         self.profiles = list(profiles)
 
     def function(self, weights):
-        used = [(weight, profile) for weight, profile in zip(weights, self.profiles, strict=True) if weight != 0]
+        used = [
+            (weight, profile) for weight, profile in zip(weights, self.profiles, strict=True) if weight != 0
+        ]
 
         def add(stat: np.ndarray, right: np.ndarray, out: np.ndarray, room: np.ndarray) -> None:
             for weight, profile in used:

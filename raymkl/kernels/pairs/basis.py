@@ -2,12 +2,13 @@
 
     k_m(x, z) = sum_r coefficients[m, r] * basis_r(statistic(x, z)),     r = 1..R
 
-Training keeps `sum_j a_j basis_r(x_j, x_i)` for every row i and every r. Weighted sums of kernels are then weighted sums
-of R numbers, so a new weighting costs nothing, and the cost of a step grows with R, not with the number of kernels.
+Training keeps `sum_j a_j basis_r(x_j, x_i)` for every row i and every r. Weighted sums of kernels are then
+weighted sums of R numbers, so a new weighting costs nothing, and the cost of a step grows with R, not with
+the number of kernels.
 
 | basis        | statistic                | R |
 |---|---|---|
-| TableBasis (`tables`), WideTableBasis | non-negative | numerical rank of the kernels as functions (17 or 28 for any number of widths) |
+| TableBasis (`tables`), WideTableBasis | non-negative | numerical rank (17 or 28 for any widths) |
 | PowerBasis   | polynomial kernels       | number of powers that occur |
 | FormulaBasis | any (exact, slower)      | number of kernels |
 | StackBasis   | ready-made matrices      | number of different matrices |
@@ -35,7 +36,9 @@ class Basis:
     def rank(self) -> int:
         return self.coefficients.shape[1]
 
-    def accumulate(self, stat: np.ndarray, slots: np.ndarray, weights: np.ndarray, out: np.ndarray, start: int, stop: int) -> None:
+    def accumulate(
+        self, stat: np.ndarray, slots: np.ndarray, weights: np.ndarray, out: np.ndarray, start: int, stop: int
+    ) -> None:
         """out[i, r] += sum_k weights[k] * basis_r(stat[slots[k], i]) for start <= i < stop.
 
         stat : (n_slots, n_rows). slots, weights : (k,). out : (n_rows, R) float64.
@@ -43,7 +46,9 @@ class Basis:
         raise TypeError(f"{type(self).__name__} accumulates nothing")
 
     def function(self, combination: np.ndarray) -> Callable[[np.ndarray, np.ndarray], None]:
-        """The function sum_r combination[r] * basis_r: called with statistics and a float64 array (rows, columns) to fill."""
+        """The function sum_r combination[r] * basis_r: called with statistics and a float64 array (rows,
+        columns) to fill.
+        """
         raise TypeError(f"{type(self).__name__} has no function")
 
     def combined(self, combination: np.ndarray) -> Basis:
@@ -112,7 +117,9 @@ class PowerBasis(Basis):
 
 
 class FormulaBasis(Basis):
-    """Every kernel is its own function, evaluated by its formula: exact, at a cost that grows with the number of kernels."""
+    """Every kernel is its own function, evaluated by its formula: exact, at a cost that grows with the number
+    of kernels.
+    """
 
     def __init__(self, profiles: Sequence[Any]):
         self.profiles = list(profiles)
@@ -124,7 +131,11 @@ class FormulaBasis(Basis):
             out[start:stop, r] += weights @ profile(block)
 
     def function(self, combination):
-        used = [(weight, profile) for weight, profile in zip(combination, self.profiles, strict=True) if weight != 0]
+        used = [
+            (weight, profile)
+            for weight, profile in zip(combination, self.profiles, strict=True)
+            if weight != 0
+        ]
 
         def fill(stat: np.ndarray, out: np.ndarray) -> None:
             stat = np.asarray(stat, np.float64)
@@ -136,7 +147,10 @@ class FormulaBasis(Basis):
 
 
 class StackBasis(Basis):
-    """Ready-made matrices: the statistic is the vector of their entries, stored (rows, columns, M). Shards combine them themselves."""
+    """Ready-made matrices: the statistic is the vector of their entries, stored (rows, columns, M).
+
+    Shards combine them themselves.
+    """
 
     def __init__(self, index: Sequence[int]):
         """index : which matrix of the stack each kernel is. Its distinct ones are the functions."""
@@ -151,7 +165,8 @@ class StackBasis(Basis):
 
 
 class LinearBasis(Basis):
-    """Kernels that are multiples of numbers of the statistic itself: blocks (rows, columns), or (rows, depth, columns).
+    """Kernels that are multiples of numbers of the statistic itself: blocks (rows, columns), or (rows, depth,
+    columns).
 
     Sums run in float64, and statistics of strings are whole numbers, so that nothing is lost.
     """
@@ -159,7 +174,9 @@ class LinearBasis(Basis):
     def __init__(self, planes: Sequence[int], factors: Sequence[float]):
         """planes : which of the numbers of a pair each kernel is a multiple of. factors : by how much."""
         self.planes, place = np.unique(np.asarray(planes, np.int64), return_inverse=True)
-        self.planes.flags.writeable = False  # as it will be after a journey through Ray: one compiled version serves both
+        self.planes.flags.writeable = (
+            False  # as it will be after a journey through Ray: one compiled version serves both
+        )
         self.coefficients = np.zeros((len(planes), len(self.planes)))
         self.coefficients[np.arange(len(planes)), place] = factors
 

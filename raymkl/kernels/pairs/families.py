@@ -1,7 +1,8 @@
 """Families: kernels that share one pair statistic, and the bases that serve them.
 
-An *entry* of a model is a kernel with an optional gate: `gate(x) * k(x, z) * gate(z)`. Entries with the same statistic and
-the same gate form a family; the statistic of a pair is computed once for all families that use it.
+An *entry* of a model is a kernel with an optional gate: `gate(x) * k(x, z) * gate(z)`. Entries with the same
+statistic and the same gate form a family; the statistic of a pair is computed once for all families that use
+it.
 """
 
 from __future__ import annotations
@@ -29,9 +30,11 @@ MAX_POWER = 12
 class Family:
     """Entries over one statistic and one gate.
 
-    members : (E_f,) positions of its entries in the model's list. kernels : their kernels. gate : gate column or NO_GATE.
-    planes : (E_f,) which number of a pair each kernel is a function of, for statistics with several. present : (n,) which rows have the
-    views that the kernels read, of which alone constants are learned; None for all of them.
+    members : (E_f,) positions of its entries in the model's list. kernels : their kernels. gate : gate column
+    or NO_GATE.
+    planes : (E_f,) which number of a pair each kernel is a function of, for statistics with several. present
+    : (n,) which rows have the views that the kernels read, of which alone constants are learned; None for all
+    of them.
     """
 
     statistic: Statistic
@@ -42,10 +45,15 @@ class Family:
     present: np.ndarray | None = field(default=None, compare=False)
 
     def values(self, position: int, t: np.ndarray) -> np.ndarray:
-        """Values of one of the kernels. t : statistics (rows, columns) or (rows,), with the depth as second axis if there is one."""
+        """Values of one of the kernels.
+
+        t : statistics (rows, columns) or (rows,), with the depth as second axis if there is one.
+        """
         return self.kernels[position].profile(t if self.statistic.depth == 1 else t[:, self.planes[position]])
 
-    def basis(self, bound: float, exact: bool = False, dtype: Any = np.float32, coarse: bool = False) -> Basis:
+    def basis(
+        self, bound: float, exact: bool = False, dtype: Any = np.float32, coarse: bool = False
+    ) -> Basis:
         """The basis for training: `bound` is the largest statistic, `dtype` that of statistics.
 
         exact : formulas are asked for. coarse : whether tables may span the kernels less precisely.
@@ -57,7 +65,9 @@ class Family:
             return RunBasis([self.statistic.degrees[plane] for plane in self.planes], [c[1] for c in powers])
         if self.statistic.reads_strings and all(map(_is_multiple, powers)):
             return LinearBasis(self.planes, [c[1] for c in powers])
-        if all(c is not None and len(c) <= MAX_POWER + 1 for c in powers) and not (exact and max(map(len, powers)) > 2):
+        if all(c is not None and len(c) <= MAX_POWER + 1 for c in powers) and not (
+            exact and max(map(len, powers)) > 2
+        ):
             return PowerBasis(powers, bound)
         if exact or not self.statistic.non_negative:
             return FormulaBasis([kernel.profile for kernel in self.kernels])
@@ -69,7 +79,9 @@ class Family:
 
 
 class _Combined:
-    """A weighted sum of the kernels of a family as one function of the statistic: by formula, or by a fine table."""
+    """A weighted sum of the kernels of a family as one function of the statistic: by formula, or by a fine
+    table.
+    """
 
     def __init__(self, family: Family, weights: np.ndarray, bound: float, tabulate: bool):
         self.parts = [(w, kernel) for w, kernel in zip(weights, family.kernels, strict=True) if w != 0]
@@ -77,7 +89,9 @@ class _Combined:
         self.table = None
         if tabulate and family.statistic.non_negative and len(self.parts) > 1:
             with contextlib.suppress(NotSmooth):
-                self.table = tabulated(lambda t: sum(w * kernel.profile(t) for w, kernel in self.parts), bound)
+                self.table = tabulated(
+                    lambda t: sum(w * kernel.profile(t) for w, kernel in self.parts), bound
+                )
 
     def __call__(self, stat: np.ndarray) -> np.ndarray:
         """Values (rows, columns) of float64 statistics."""
@@ -93,10 +107,11 @@ class _Combined:
 
 
 def group(kernels: Sequence[Kernel], gates: Sequence[int] | None = None, join: bool = False) -> list[Family]:
-    """Families of a list of kernels, in order of first appearance. gates : gate column of each entry, or None.
+    """Families of a list of kernels, in order of first appearance. gates : gate column of each entry, or
+    None.
 
-    join : let one statistic of larger depth stand for several that are computed in one pass (weighted-degree kernels of all degrees);
-    the values of a kernel are then those of `Family.values`.
+    join : let one statistic of larger depth stand for several that are computed in one pass (weighted-degree
+    kernels of all degrees); the values of a kernel are then those of `Family.values`.
     """
     families: dict[tuple, Family] = {}
     statistics = [kernel.statistic() for kernel in kernels]
@@ -112,11 +127,16 @@ def group(kernels: Sequence[Kernel], gates: Sequence[int] | None = None, join: b
 
 
 def cell_dtypes(families: Sequence[Family], rows: Mapping, dtype_of: Callable[[Statistic], Any]) -> dict:
-    """dtype in which each statistic of these rows is cached, where it may be another one than it is computed in.
+    """dtype in which each statistic of these rows is cached, where it may be another one than it is computed
+    in.
 
     Only kernels that are multiples of their statistic read cells of any kind.
     """
-    other = {family.statistic for family in families if not all(_is_multiple(kernel.powers()) for kernel in family.kernels)}
+    other = {
+        family.statistic
+        for family in families
+        if not all(_is_multiple(kernel.powers()) for kernel in family.kernels)
+    }
     return {
         family.statistic: family.statistic.cell_dtype(rows, dtype_of(family.statistic))
         for family in families

@@ -1,9 +1,11 @@
-"""Banks of weighted-degree kernels: few small numbers per pair of sequences, from which kernels of all degrees follow.
+"""Banks of weighted-degree kernels: few small numbers per pair of sequences, from which kernels of all
+degrees follow.
 
-A kernel of degree D is a weighted sum of M_1 .. M_D, the numbers of places from which 1 .. D letters of two sequences match. Long runs
-of matching letters are rare unless the sequences are related, so a pair keeps M_1 .. M_m in one byte each, with m = 8 for dna:
-when M_m >= 2 there is a longer run, and when M_1 fills its byte it may be more; then (a pair in a thousand or so) all numbers are counted
-again from the letters, which the block has at hand. Nothing is lost, and twenty degrees take eight bytes.
+A kernel of degree D is a weighted sum of M_1 .. M_D, the numbers of places from which 1 .. D letters of two
+sequences match. Long runs of matching letters are rare unless the sequences are related, so a pair keeps M_1
+.. M_m in one byte each, with m = 8 for dna: when M_m >= 2 there is a longer run, and when M_1 fills its byte
+it may be more; then (a pair in a thousand or so) all numbers are counted again from the letters, which the
+block has at hand. Nothing is lost, and twenty degrees take eight bytes.
 """
 
 from __future__ import annotations
@@ -16,27 +18,45 @@ from typing import Any
 
 import numpy as np
 
-from ..loops.match_counts import COLUMNS, ROW_TILE, accumulate_counts, combine_counts, match_counts, reuse_pairs
+from ..loops.match_counts import (
+    COLUMNS,
+    ROW_TILE,
+    accumulate_counts,
+    combine_counts,
+    match_counts,
+    reuse_pairs,
+)
 from .basis import Basis
 from .memory import untouched
 from .string_statistics import MatchRuns, PreparedMatches
 
 # A bank of fewer degrees keeps the value of each.
 FEWEST_DEGREES = 4
-# M_m is kept up to an m beyond which a pair of random sequences of this many letters has a longer run once in 1000 pairs.
+# M_m is kept up to an m beyond which a pair of random sequences of this many letters has a longer run once in
+# 1000 pairs.
 TYPICAL_LENGTH = 200
 RARE = 1 / 1000
 MOST_KEPT = 12
 
 
 class RunBlock:
-    """Counts `cells` (rows, m, columns) of sequences with sequences, the bit planes of both sides, and the dtype to sum them in."""
+    """Counts `cells` (rows, m, columns) of sequences with sequences, the bit planes of both sides, and the
+    dtype to sum them in.
+    """
 
-    def __init__(self, cells: np.ndarray, left: np.ndarray | None = None, right: np.ndarray | None = None, number: Any = np.float64):
+    def __init__(
+        self,
+        cells: np.ndarray,
+        left: np.ndarray | None = None,
+        right: np.ndarray | None = None,
+        number: Any = np.float64,
+    ):
         self.cells, self.left, self.right, self.number = cells, left, right, number
 
     def __getitem__(self, rows: slice) -> RunBlock:
-        return RunBlock(self.cells[rows], np.ascontiguousarray(self.left[:, :, rows]), self.right, self.number)
+        return RunBlock(
+            self.cells[rows], np.ascontiguousarray(self.left[:, :, rows]), self.right, self.number
+        )
 
     @classmethod
     def among(cls, prepared: PreparedMatches, cells: np.ndarray) -> RunBlock:
@@ -86,7 +106,9 @@ class MatchCounts(MatchRuns):
 
 
 class RunBasis(Basis):
-    """Functions sum_{d <= D} (D - d + 1) M_d of a `RunBlock`, one per degree D of a family, and what multiples of them the kernels are."""
+    """Functions sum_{d <= D} (D - d + 1) M_d of a `RunBlock`, one per degree D of a family, and what
+    multiples of them the kernels are.
+    """
 
     def __init__(self, degrees: Sequence[int], factors: Sequence[float]):
         degrees = np.asarray(degrees, np.int64)
@@ -94,21 +116,29 @@ class RunBasis(Basis):
         self.coefficients = np.zeros((len(degrees), len(self.degrees)))
         self.coefficients[np.arange(len(degrees)), place] = factors
         # (longest, R) how often M_d counts in each function.
-        self.counted = np.maximum(self.degrees[None] - np.arange(self.degrees[-1])[:, None], 0).astype(np.float64)
+        self.counted = np.maximum(self.degrees[None] - np.arange(self.degrees[-1])[:, None], 0).astype(
+            np.float64
+        )
         self.counted.flags.writeable = False
 
-    def accumulate(self, stat: RunBlock, slots: Any, weights: Any, out: np.ndarray, start: int, stop: int) -> None:
+    def accumulate(
+        self, stat: RunBlock, slots: Any, weights: Any, out: np.ndarray, start: int, stop: int
+    ) -> None:
         odd = -len(slots) % COLUMNS
         if odd:
             slots, weights = np.append(slots, np.repeat(slots[:1], odd)), np.append(weights, np.zeros(odd))
         room = np.empty(ROW_TILE, stat.number)
-        accumulate_counts(stat.cells, stat.left, stat.right, slots, weights, self.counted, room, out, start, stop)
+        accumulate_counts(
+            stat.cells, stat.left, stat.right, slots, weights, self.counted, room, out, start, stop
+        )
 
     def function(self, combination):
         weights = self.counted @ combination
 
         def fill(stat: RunBlock, out: np.ndarray) -> None:
-            combine_counts(stat.cells, stat.left, stat.right, weights, np.empty(stat.cells.shape[2], stat.number), out)
+            combine_counts(
+                stat.cells, stat.left, stat.right, weights, np.empty(stat.cells.shape[2], stat.number), out
+            )
 
         return fill
 

@@ -13,11 +13,12 @@ LARGE_BYTES = 4 * 2**20
 
 
 def untouched(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """An array of any content whose memory the operating system hands out as it is first written to, in small pages.
+    """An array of any content whose memory the operating system hands out as it is first written to, in small
+    pages.
 
-    numpy asks for pages of 2 MiB for large arrays. Clearing one of them takes long, and by the time it is written to nothing of it
-    is left in the processor's cache: filling a new cache of columns took up to three times as long that way. It also takes memory
-    next to what is used.
+    numpy asks for pages of 2 MiB for large arrays. Clearing one of them takes long, and by the time it is
+    written to nothing of it is left in the processor's cache: filling a new cache of columns took up to three
+    times as long that way. It also takes memory next to what is used.
     """
     dtype = np.dtype(dtype)
     size = prod(shape) * dtype.itemsize

@@ -2,8 +2,8 @@
 
     profile_m(t) = sum_r coefficients[m, r] * function_r(t)     to a given error,   m = 1..M, r = 1..R
 
-Kernels such as exp(-gamma_m t) are so much alike that R hardly grows with M: the singular values of the matrix of their values fall
-off exponentially, and R is the number of those above the error.
+Kernels such as exp(-gamma_m t) are so much alike that R hardly grows with M: the singular values of the
+matrix of their values fall off exponentially, and R is the number of those above the error.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ def span(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Few functions that span many: profile_m(points) (M, B) = coefficients (M, R) @ functions (R, B).
 
-    To `error` of each profile's largest value; B is the number of points. groups : (size, larger error): functions come in groups of this
-    size, and a last one that is not full is left out where the larger error allows it.
+    To `error` of each profile's largest value; B is the number of points. groups : (size, larger error):
+    functions come in groups of this size, and a last one that is not full is left out where the larger error
+    allows it.
     """
     values = values_of(profiles, points)
     scale = np.maximum(values.max(axis=1), -values.min(axis=1))
@@ -36,7 +37,8 @@ def span(
     if len(values) == 1:
         return values, scale[:, None]
     for size in (SKETCH_SIZE, 4 * SKETCH_SIZE, len(values)):
-        # Functions carry the singular values and coefficients stay of order one, so that float32 tables lose nothing.
+        # Functions carry the singular values and coefficients stay of order one, so that float32 tables lose
+        # nothing.
         left = _directions(values, size) * np.sqrt(len(values))
         inner = left.T @ values / len(values)
         rank = _smallest_rank(values, left, inner, error)
@@ -49,11 +51,13 @@ def span(
 
 
 def _directions(values: np.ndarray, size: int) -> np.ndarray:
-    """Left singular vectors of `values` (M, B), the largest first; through a sketch of `size` rows when M is larger than that."""
+    """Left singular vectors of `values` (M, B), the largest first; through a sketch of `size` rows when M is
+    larger than that.
+    """
     if len(values) <= size:
         return np.linalg.svd(values, full_matrices=False)[0]
-    # Singular values fall off exponentially, so a sketch keeps all that matters. The mixing is a fixed cosine pattern
-    # rather than random numbers: equal input gives equal bits.
+    # Singular values fall off exponentially, so a sketch keeps all that matters. The mixing is a fixed cosine
+    # pattern rather than random numbers: equal input gives equal bits.
     angle = np.outer(np.arange(size) + 0.5, np.arange(len(values)) + 0.5)
     sketch = np.cos(angle * np.pi / len(values)) @ values
     _, lengths, axes = np.linalg.svd(sketch, full_matrices=False)
@@ -62,8 +66,12 @@ def _directions(values: np.ndarray, size: int) -> np.ndarray:
 
 
 def _smallest_rank(values: np.ndarray, left: np.ndarray, inner: np.ndarray, error: float) -> int | None:
-    """The smallest R for which left[:, :R] @ inner[:R] is `values` to `error`; None when even all of them do not do."""
-    scratch = np.empty((min(CHUNK, len(values)), values.shape[1]))  # fresh memory for every product would cost more than the product
+    """The smallest R for which left[:, :R] @ inner[:R] is `values` to `error`; None when even all of them do
+    not do.
+    """
+    scratch = np.empty(
+        (min(CHUNK, len(values)), values.shape[1])
+    )  # fresh memory for every product would cost more than the product
 
     def fits(rank: int) -> bool:
         for start in range(0, len(values), CHUNK):
@@ -82,8 +90,12 @@ def _smallest_rank(values: np.ndarray, left: np.ndarray, inner: np.ndarray, erro
     return high if high <= len(inner) else None
 
 
-def _whole_groups(values: np.ndarray, left: np.ndarray, inner: np.ndarray, rank: int, size: int, error: float) -> int:
-    """A rank that fills its last group of functions, where leaving out the rest costs no more than `error`."""
+def _whole_groups(
+    values: np.ndarray, left: np.ndarray, inner: np.ndarray, rank: int, size: int, error: float
+) -> int:
+    """A rank that fills its last group of functions, where leaving out the rest costs no more than
+    `error`.
+    """
     whole = (rank - 1) // size * size
     if whole == 0:
         return rank

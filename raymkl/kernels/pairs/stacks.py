@@ -1,4 +1,6 @@
-"""Sums over ready-made matrices that lie in a kernel store: read a portion at a time, added up by compiled loops."""
+"""Sums over ready-made matrices that lie in a kernel store: read a portion at a time, added up by compiled
+loops.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,17 @@ from ..loops.vectors import add_lines, combine_stack
 READ_BYTES = 32 * 2**20
 
 
-def add_stored(rows: StoreRows, ids: np.ndarray, matrices: np.ndarray, weights: np.ndarray, out: np.ndarray, start: int, stop: int) -> None:
-    """out[i, r] += sum_k weights[k] K[i, ids[k], matrices[r]] for own rows start <= i < stop; out : (own rows, R).
+def add_stored(
+    rows: StoreRows,
+    ids: np.ndarray,
+    matrices: np.ndarray,
+    weights: np.ndarray,
+    out: np.ndarray,
+    start: int,
+    stop: int,
+) -> None:
+    """out[i, r] += sum_k weights[k] K[i, ids[k], matrices[r]] for own rows start <= i < stop; out : (own
+    rows, R).
 
     Kernels are symmetric, so a column is read as a row of the store, whose bytes lie together.
     """
@@ -26,9 +37,16 @@ def add_stored(rows: StoreRows, ids: np.ndarray, matrices: np.ndarray, weights: 
 
 
 def combine_stored(
-    rows: StoreRows, ids: np.ndarray, columns: np.ndarray, matrices: np.ndarray, weights: np.ndarray, out: np.ndarray
+    rows: StoreRows,
+    ids: np.ndarray,
+    columns: np.ndarray,
+    matrices: np.ndarray,
+    weights: np.ndarray,
+    out: np.ndarray,
 ) -> None:
-    """out[i, j] = sum_r weights[r] K[ids[i], columns[j], matrices[r]]; ids, columns : numbers in the store."""
+    """out[i, j] = sum_r weights[r] K[ids[i], columns[j], matrices[r]]; ids, columns : numbers in the
+    store.
+    """
     for part in _portions(len(ids), rows.store.shape[1] * rows.store.shape[2] * rows.dtype.itemsize):
         values = rows.store.row_segments(ids[part], 0, rows.store.shape[1])
         combine_stack(values, np.arange(len(values)), columns, matrices, weights, out[part], 0, len(values))

@@ -9,10 +9,11 @@
 | Intersection       | sum_d min(x_d, z_d)                      | HistogramIntersection |
 | MatchRuns, KmerCounts | see `string_statistics`               | WeightedDegree, Spectrum |
 | Matrices           | the entries of ready-made matrices       | Precomputed |
-| KernelValue        | k(x, z) itself                           | Custom, products and sums over several statistics |
+| KernelValue        | k(x, z) itself                           | Custom, products and sums of several |
 
-A statistic is a small immutable value: equal statistics are computed once. `prepare` turns the rows of its view into
-what `pairs` wants (dtype, centring, squared norms), so that this is done once per row and not once per pair.
+A statistic is a small immutable value: equal statistics are computed once. `prepare` turns the rows of its
+view into what `pairs` wants (dtype, centring, squared norms), so that this is done once per row and not once
+per pair.
 """
 
 from __future__ import annotations
@@ -28,17 +29,20 @@ from ..loops import vectors
 from ..loops.vectors import finish_squared_distances, squared_norms, squares_in_place
 from .memory import untouched
 
-# New columns are computed in portions of this size: nothing large is held twice, and what one step makes the next finds in the
-# processor's cache.
+# New columns are computed in portions of this size: nothing large is held twice, and what one step makes the
+# next finds in the processor's cache.
 PORTION_BYTES = 16 * 2**20
-# Products of dense rows are made in squares of so many rows and columns, over and over in the same memory: new memory costs a pass of
-# the operating system over it, and one over a result that has left the processor's cache costs as much again.
+# Products of dense rows are made in squares of so many rows and columns, over and over in the same memory:
+# new memory costs a pass of the operating system over it, and one over a result that has left the processor's
+# cache costs as much again.
 SQUARE = 512
 
 
 @dataclass
 class Prepared:
-    """Rows of one view, ready for `pairs`: `array` (n, d) dense or CSR, `extra` (n,) squared norms or None."""
+    """Rows of one view, ready for `pairs`: `array` (n, d) dense or CSR, `extra` (n,) squared norms or
+    None.
+    """
 
     array: Any
     extra: np.ndarray | None = None
@@ -54,9 +58,12 @@ class Prepared:
 class Statistic:
     """A pair statistic over one view. `non_negative` ones may be tabulated by their bits.
 
-    depth : numbers per pair; blocks of a statistic with several have the shape (rows, depth, columns), else (rows, columns).
-    kin : equal for statistics that one statistic of larger depth can stand for (see `joined`), None for those that stand alone.
-    block_of_its_own : whether blocks are not arrays but objects that the statistic and its basis alone look into.
+    depth : numbers per pair; blocks of a statistic with several have the shape (rows, depth, columns), else
+    (rows, columns).
+    kin : equal for statistics that one statistic of larger depth can stand for (see `joined`), None for those
+    that stand alone.
+    block_of_its_own : whether blocks are not arrays but objects that the statistic and its basis alone look
+    into.
     """
 
     view: Any = None
@@ -96,11 +103,14 @@ class Statistic:
         raise TypeError(f"{type(self).__name__} has no pairs")
 
     def pairs_into(self, a: Prepared, b: Prepared, out: np.ndarray) -> None:
-        """The same, written to out (len(a), len(b)): fresh memory for every block would cost as much as the statistics."""
+        """The same, written to out (len(a), len(b)): fresh memory for every block would cost as much as the
+        statistics.
+        """
         out[:] = self.pairs(a, b)
 
     def as_left(self, a: Prepared) -> Prepared:
-        """Rows in the form that is quickest for `pairs_into`, as its first argument; the second one then comes from `as_right`.
+        """Rows in the form that is quickest for `pairs_into`, as its first argument; the second one then
+        comes from `as_right`.
 
         Statistics may be negative by round-off then.
         """
@@ -110,7 +120,10 @@ class Statistic:
         return b
 
     def fill(self, a: Prepared, b: Prepared, cache: np.ndarray, slots: np.ndarray) -> None:
-        """cache[slots[i], j] = statistic of a_i and b_j, in portions of bounded size. cache : (capacity, len(b))."""
+        """cache[slots[i], j] = statistic of a_i and b_j, in portions of bounded size.
+
+        cache : (capacity, len(b)).
+        """
         step = max(1, PORTION_BYTES // max(1, 8 * len(b)))
         for start in range(0, len(a), step):
             part = slice(start, start + step)
@@ -141,7 +154,9 @@ def _read_only(array: np.ndarray) -> np.ndarray:
 
 def _as(array: Any, dtype: Any, dense: bool = False) -> Any:
     if is_sparse(array):
-        return np.ascontiguousarray(array.toarray(), dtype) if dense else array.tocsr().astype(dtype, copy=False)
+        return (
+            np.ascontiguousarray(array.toarray(), dtype) if dense else array.tocsr().astype(dtype, copy=False)
+        )
     return np.ascontiguousarray(array, dtype)
 
 
@@ -190,7 +205,9 @@ class _Products(Statistic):
     def finish(self, products: np.ndarray, a: Prepared, b: Prepared) -> None:
         """Turn inner products (len(a), len(b)) into the statistic, in place."""
 
-    def write(self, products: np.ndarray, a: Prepared, b: Prepared, cache: np.ndarray, slots: np.ndarray, first: int) -> None:
+    def write(
+        self, products: np.ndarray, a: Prepared, b: Prepared, cache: np.ndarray, slots: np.ndarray, first: int
+    ) -> None:
         """cache[slots[i], first + j] = statistic of a_i and b_j, whose inner product is products[i, j]."""
         cache[slots, first : first + len(b)] = products
 
@@ -236,7 +253,9 @@ class SquaredDistance(_Products):
         squares_in_place(products, a.extra.astype(products.dtype), b.extra.astype(products.dtype))
 
     def write(self, products, a, b, cache, slots, first):
-        finish_squared_distances(products, a.extra.astype(products.dtype), b.extra.astype(products.dtype), cache, slots, first)
+        finish_squared_distances(
+            products, a.extra.astype(products.dtype), b.extra.astype(products.dtype), cache, slots, first
+        )
 
     def largest(self, a):
         return float(np.sqrt(a.extra.max())) if len(a) else 0.0
@@ -273,7 +292,9 @@ class _Compiled(Statistic):
 
     def pairs(self, a, b):
         if a.array.shape[1] != b.array.shape[1]:
-            raise ValueError(f"rows have {a.array.shape[1]} features on one side and {b.array.shape[1]} on the other")
+            raise ValueError(
+                f"rows have {a.array.shape[1]} features on one side and {b.array.shape[1]} on the other"
+            )
         out = np.empty((len(a), len(b)), a.array.dtype)
         getattr(vectors, self.loop)(a.array, b.array, out)
         return out
@@ -314,7 +335,9 @@ class Intersection(_Compiled):
 
 @dataclass(frozen=True)
 class Matrices(Statistic):
-    """Ready-made kernel matrices: the view holds a stack (rows, columns, M); columns are named by training row."""
+    """Ready-made kernel matrices: the view holds a stack (rows, columns, M); columns are named by training
+    row.
+    """
 
     cacheable = False
     non_negative = False
@@ -323,7 +346,9 @@ class Matrices(Statistic):
         if not isinstance(rows[self.view], np.ndarray):
             return Prepared(rows[self.view])  # rows of a kernel store, which stay on disk
         stack = rows[self.view]
-        return Prepared(_read_only(stack if stack.dtype in (np.float32, np.float64) else stack.astype(np.float64)))
+        return Prepared(
+            _read_only(stack if stack.dtype in (np.float32, np.float64) else stack.astype(np.float64))
+        )
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,11 @@
 | MatchRuns   | sum_{d <= D} (D - d + 1) M_d for every degree D of a bank         | WeightedDegree |
 | KmerCounts  | sum over all k-mers of (times it occurs in x) * (times in z)      | Spectrum |
 
-M_d is the number of places from which d letters of x and z agree. One pass over the matching letters gives M_1, M_2, ... one after the
-other, and a running sum of running sums of them is what a kernel of degree D = 1, 2, ... is made of, so a whole bank of degrees costs
-little more than its highest. A statistic with several degrees holds one number per degree and pair: blocks of it have the shape
-(rows, depth, columns), and each `plane` [:, q, :] is the block of one degree.
+M_d is the number of places from which d letters of x and z agree. One pass over the matching letters gives
+M_1, M_2, ... one after the other, and a running sum of running sums of them is what a kernel of degree D = 1,
+2, ... is made of, so a whole bank of degrees costs little more than its highest. A statistic with several
+degrees holds one number per degree and pair: blocks of it have the shape (rows, depth, columns), and each
+`plane` [:, q, :] is the block of one degree.
 
 Values are whole numbers (without a shift) and are cached in two bytes where they fit, without loss.
 """
@@ -24,14 +25,23 @@ import numpy as np
 from ...data.alphabet import bits_per_letter, code_table
 from ...data.strings import lengths_of, letters_and_starts
 from ...data.views import view_of
-from ..loops.sequences import count_kmers, invert, kmer_products, match_runs, own_runs, pack_planes, spread_counts
+from ..loops.sequences import (
+    count_kmers,
+    invert,
+    kmer_products,
+    match_runs,
+    own_runs,
+    pack_planes,
+    spread_counts,
+)
 from .statistics import Statistic, _read_only
 
 # k-mers are coded in 63 bits.
 LARGEST_CODE = 2**62
 # Numbers of possible k-mers up to which an inverted index is addressed by the k-mer itself.
 DIRECT_INDEX = 2**20
-# Products of count vectors go through BLAS when there are at most this many possible k-mers, and few for the length of the sequences.
+# Products of count vectors go through BLAS when there are at most this many possible k-mers, and few for the
+# length of the sequences.
 DENSE_KMERS = 4096
 DENSE_PER_LETTER = 9.0
 
@@ -57,7 +67,10 @@ class PreparedMatches:
 
 @dataclass(frozen=True)
 class MatchRuns(Statistic):
-    """Matching runs of sequences of one length, for kernels of the given degrees. letters : sorted, see `alphabet`."""
+    """Matching runs of sequences of one length, for kernels of the given degrees.
+
+    letters : sorted, see `alphabet`.
+    """
 
     letters: str = "ACGT"
     shift: int = 0
@@ -74,8 +87,14 @@ class MatchRuns(Statistic):
         return replace(self, degrees=())
 
     def joined(self, others: Iterable[MatchRuns], one_gate: bool) -> MatchRuns:
-        """One statistic for several that differ in their degree. one_gate : whether their kernels have the same gate."""
-        from .match_counts import FEWEST_DEGREES, MatchCounts  # which is a `MatchRuns`: it cannot be loaded first
+        """One statistic for several that differ in their degree.
+
+        one_gate : whether their kernels have the same gate.
+        """
+        from .match_counts import (
+            FEWEST_DEGREES,
+            MatchCounts,
+        )  # which is a `MatchRuns`: it cannot be loaded first
 
         degrees = tuple(sorted({degree for other in others for degree in other.degrees}))
         if one_gate and self.shift == 0 and len(degrees) >= FEWEST_DEGREES:
@@ -95,11 +114,15 @@ class MatchRuns(Statistic):
         if lengths.min() != lengths.max():
             row = int(np.flatnonzero(lengths != lengths[0])[0])
             raise ValueError(
-                f"weighted-degree kernels compare sequences of equal length, but in {_where(self.view)} row 0 has length {lengths[0]} "
+                f"weighted-degree kernels compare sequences of equal length, but in {_where(self.view)} row "
+                f"0 has length {lengths[0]} "
                 f"and row {row} has length {lengths[row]}; Spectrum takes sequences of any length"
             )
         if max(self.degrees) > lengths[0]:
-            raise ValueError(f"degree={max(self.degrees)} is larger than the length {lengths[0]} of the sequences in {_where(self.view)}")
+            raise ValueError(
+                f"degree={max(self.degrees)} is larger than the length {lengths[0]} of the sequences in "
+                f"{_where(self.view)}"
+            )
 
     def prepare(self, rows, dtype=np.float64, centers=None):
         self.check_rows(rows)
@@ -117,7 +140,8 @@ class MatchRuns(Statistic):
     def check_lengths(self, a: PreparedMatches, b: PreparedMatches) -> None:
         if a.length != b.length:
             raise ValueError(
-                f"weighted-degree kernels compare sequences of equal length, but there are sequences of length {a.length} and of length "
+                "weighted-degree kernels compare sequences of equal length, but there are sequences of "
+                f"length {a.length} and of length "
                 f"{b.length} in {_where(self.view)}"
             )
 
@@ -150,7 +174,9 @@ def _most(degree: int, length: int) -> int:
 
 
 def _narrowest(largest: int, dtype: Any) -> Any:
-    """Two bytes for whole numbers that fit; else floating-point numbers in which they are exact, or those asked for."""
+    """Two bytes for whole numbers that fit; else floating-point numbers in which they are exact, or those
+    asked for.
+    """
     if largest < 2**16:
         return np.uint16
     return dtype if largest < 2**24 else np.float64
@@ -160,7 +186,13 @@ class PreparedKmers:
     """Distinct k-mers of every row: row i holds codes[indptr[i]:indptr[i + 1]], sorted, with their counts."""
 
     def __init__(self, indptr: np.ndarray, codes: np.ndarray, counts: np.ndarray, possible: int, dtype: Any):
-        self.indptr, self.codes, self.counts, self.possible, self.dtype = indptr, codes, counts, possible, dtype
+        self.indptr, self.codes, self.counts, self.possible, self.dtype = (
+            indptr,
+            codes,
+            counts,
+            possible,
+            dtype,
+        )
         self._dense: np.ndarray | None = None
         self._index: tuple | None = None
 
@@ -183,7 +215,9 @@ class PreparedKmers:
     @property
     def worth_dense(self) -> bool:
         """Whether products with these rows are quicker through BLAS than through an inverted index."""
-        return self.possible <= DENSE_KMERS and self.possible * len(self) <= DENSE_PER_LETTER * self.counts.sum()
+        return (
+            self.possible <= DENSE_KMERS and self.possible * len(self) <= DENSE_PER_LETTER * self.counts.sum()
+        )
 
     @property
     def dense(self) -> np.ndarray:
@@ -229,7 +263,9 @@ class KmerCounts(Statistic):
         count_kmers(_read_only(letters), starts, table, self.k, size, indptr, codes, counts)
         used = int(indptr[-1])
         longest = rows[self.view].shape[1]
-        exact = np.float64 if longest**2 >= 2**24 else dtype  # whole numbers beyond 2^24 are not exact in float32
+        exact = (
+            np.float64 if longest**2 >= 2**24 else dtype
+        )  # whole numbers beyond 2^24 are not exact in float32
         return PreparedKmers(indptr, codes[:used].copy(), counts[:used].copy(), size**self.k, exact)
 
     def pairs(self, a, b):

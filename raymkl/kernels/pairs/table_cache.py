@@ -1,7 +1,7 @@
 """Tables that were made lately: a search or a series of fits makes the table of a bank of kernels once.
 
-A table depends on its kernels, on where the largest statistic lies (to a quarter of an octave) and on the dtype of the statistics, and
-on nothing else. Its arrays are read-only, so that fits share them.
+A table depends on its kernels, on where the largest statistic lies (to a quarter of an octave) and on the
+dtype of the statistics, and on nothing else. Its arrays are read-only, so that fits share them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _lock = threading.Lock()
 
 
 def table_basis(kernels: Sequence[Kernel], bound: float, dtype: Any, coarse: bool = False) -> Basis:
-    """A table of kernels that are functions of one non-negative statistic of the given dtype, up to `bound`. coarse : see `TableBasis`.
+    """A table of kernels that are functions of one non-negative statistic of the given dtype, up to `bound`.
+    coarse : see `TableBasis`.
 
     Kernels that are no smooth functions of their statistic are evaluated by their formulas.
     """
@@ -34,7 +35,10 @@ def table_basis(kernels: Sequence[Kernel], bound: float, dtype: Any, coarse: boo
 
 
 def kept(kind: Hashable, kernels: Sequence[Kernel], bound: float, make: Callable[[], Any]) -> Any:
-    """What `make` makes of kernels and a bound, or what it made of equal ones lately. kind : tells different things apart."""
+    """What `make` makes of kernels and a bound, or what it made of equal ones lately.
+
+    kind : tells different things apart.
+    """
     key: Hashable = (kind, end_of(bound), tuple(map(_identity, kernels)))
     try:
         hash(key)
@@ -62,7 +66,10 @@ def _made(kernels: Sequence[Kernel], bound: float, wide: bool, coarse: bool) -> 
 
 
 def _identity(value: Any) -> Any:
-    """All that the values of a kernel can depend on: its type and whatever it holds. Other values stand for themselves."""
+    """All that the values of a kernel can depend on: its type and whatever it holds.
+
+    Other values stand for themselves.
+    """
     if not isinstance(value, Kernel):
         return value
     return (type(value), *((name, _identity(part)) for name, part in vars(value).items()))

@@ -1,4 +1,6 @@
-"""Convex localized multiple kernel learning: the weights of the kernels depend on the cluster an example lies in."""
+"""Convex localized multiple kernel learning: the weights of the kernels depend on the cluster an example lies
+in.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +29,17 @@ from . import gate_inputs
 CLUSTER_PARAMETERS = """n_clusters : int >= 1
         Clusters of kernel k-means.
     evenness : float in (1 / n_clusters, 1], or "hard"
-        Average evenness `mean_i mean_j c_j(x_i) / max_j c_j(x_i)` of the likelihoods: 1 makes all clusters alike (plain MKL, spread over
-        them), "hard" gives every example to its nearest cluster alone. 1 / n_clusters itself, which the evenness tends to as clusters
+        Average evenness `mean_i mean_j c_j(x_i) / max_j c_j(x_i)` of the likelihoods: 1 makes all clusters
+        alike (plain MKL, spread over
+        them), "hard" gives every example to its nearest cluster alone. 1 / n_clusters itself, which the
+        evenness tends to as clusters
         become hard, is taken as "hard". Without meaning for one cluster.
     tau : float >= 0, or None
-        Sharpness of the likelihoods; None finds it from `evenness`, a number is used as it is (`evenness` is then ignored).
+        Sharpness of the likelihoods; None finds it from `evenness`, a number is used as it is (`evenness` is
+        then ignored).
     gating_kernel : "uniform", int, or a kernel
-        Whose feature space is clustered: the mean of the (normalised) kernels, one of them by its number, or any other kernel.
+        Whose feature space is clustered: the mean of the (normalised) kernels, one of them by its number, or
+        any other kernel.
     n_init : int >= 1
         Starts of k-means, of which the best is kept.
     random_state : int, RandomState or None
@@ -44,7 +50,9 @@ class ClusteredMixin:
     """What localized models over clusters share: checking, training, likelihoods of new examples."""
 
     _needs_all_columns = True  # distances of new examples to the clusters are made of them
-    _can_fold = False  # clusters are made of the training rows, so a search fits every fold and setting by itself
+    _can_fold = (
+        False  # clusters are made of the training rows, so a search fits every fold and setting by itself
+    )
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -53,13 +61,21 @@ class ClusteredMixin:
         named = isinstance(self.evenness, str) and self.evenness == "hard"
         number = isinstance(self.evenness, Real) and not isinstance(self.evenness, bool)
         least = 1.0 / self.n_clusters
-        if not named and not (number and 0 < self.evenness <= 1 and (self.n_clusters == 1 or self.evenness >= least)):
+        if not named and not (
+            number and 0 < self.evenness <= 1 and (self.n_clusters == 1 or self.evenness >= least)
+        ):
             raise ValueError(
-                f'evenness must be "hard" or a number in (1 / n_clusters, 1] = ({least:.4g}, 1] for n_clusters={self.n_clusters}; '
+                f'evenness must be "hard" or a number in (1 / n_clusters, 1] = ({least:.4g}, 1] for '
+                f"n_clusters={self.n_clusters}; "
                 f"got {self.evenness!r}"
             )
-        if self.tau is not None and not (isinstance(self.tau, Real) and not isinstance(self.tau, bool) and self.tau >= 0):
-            raise ValueError(f"tau must be a number >= 0 (inf for hard clusters) or None to find it from evenness, got {self.tau!r}")
+        if self.tau is not None and not (
+            isinstance(self.tau, Real) and not isinstance(self.tau, bool) and self.tau >= 0
+        ):
+            raise ValueError(
+                "tau must be a number >= 0 (inf for hard clusters) or None to find it from evenness, got "
+                f"{self.tau!r}"
+            )
         gate_inputs.check_choice(self.gating_kernel, optional=False)
 
     def _read_rows(self, X: Any, reset: bool) -> tuple[Any, dict, list[Kernel]]:
@@ -76,7 +92,7 @@ class ClusteredMixin:
             )
         return container, rows, kernels
 
-    # -- training -----------------------------------------------------------------------------------------------------
+    # -- training ----------------------------------------------------------------------------------
 
     def _is_spherical(self, gate_of_entry: list[int]) -> list[bool]:
         """(M,) whether a kernel has a base gate 1 / sqrt(k(x, x)); the kernels of the first cluster tell."""
@@ -85,7 +101,11 @@ class ClusteredMixin:
     def _clustering_kernel(self, spherical: list[bool]) -> CombinedKernel:
         if isinstance(self.gating_kernel, Kernel):
             return CombinedKernel([self.gating_kernel])
-        weights = np.eye(len(self.kernels_))[int(self.gating_kernel)] if gate_inputs.is_number(self.gating_kernel) else None
+        weights = (
+            np.eye(len(self.kernels_))[int(self.gating_kernel)]
+            if gate_inputs.is_number(self.gating_kernel)
+            else None
+        )
         return CombinedKernel(self.kernels_, weights, spherical)
 
     def _train(self, rows: dict, kernels: list[Kernel], heads: list[Head]) -> None:
@@ -126,11 +146,13 @@ class ClusteredMixin:
         self._gating_weights = found.weights
         self._gating_spherical = kernel.spherical
         self._keep(found.results)
-        self.kernel_weights_ = self.kernel_weights_.reshape(*self.kernel_weights_.shape[:-1], self.n_clusters, n_kernels)
+        self.kernel_weights_ = self.kernel_weights_.reshape(
+            *self.kernel_weights_.shape[:-1], self.n_clusters, n_kernels
+        )
         self._expand(effective_weights(found.results), rows, found.gates, gate_of_entry)
         self._warn_if_short(found.results)
 
-    # -- new examples -------------------------------------------------------------------------------------------------
+    # -- new examples ------------------------------------------------------------------------------
 
     def membership(self, X: Any) -> np.ndarray:
         """(n, n_clusters) likelihoods c_j(x) of the clusters; rows sum to one.
@@ -147,13 +169,19 @@ class ClusteredMixin:
         gate_inputs.check_columns(kernel.views, rows, self.expansion_.n_train, "likelihoods of the clusters")
         used = {view: rows[view] for view in kernel.views}
         columns = kernel.columns(self._landmark_rows, self.landmarks_)
-        return likelihoods(new_distances(columns, used, self._cluster_members, self._cluster_offsets), self.tau_)
+        return likelihoods(
+            new_distances(columns, used, self._cluster_members, self._cluster_offsets), self.tau_
+        )
 
     def _rows_to_predict(self, X: Any, copy: bool = True) -> tuple[dict, np.ndarray]:
         _, rows, kernels = self._read(X, reset=False)
         likelihood = self._membership(rows)
         rows = self.expansion_.with_support_columns(rows, copy)
-        spherical = [kernel for kernel, gated in zip(kernels, self._is_spherical(self.expansion_.gate_of_entry), strict=True) if gated]
+        spherical = [
+            kernel
+            for kernel, gated in zip(kernels, self._is_spherical(self.expansion_.gate_of_entry), strict=True)
+            if gated
+        ]
         return rows, gates_of(likelihood, self._gate_layout, row_gates(spherical, rows))
 
 
@@ -163,12 +191,16 @@ class ConvexLocalizedMKLClassifier(ClusteredMixin, MKLClassifier):
         min_{{w,b}}  1/2 sum_j ||w_j||_{{2,p}}^2 + sum_i C_i loss(f(x_i), y_i),
         f(x) = sum_j c_j(x) sum_m <w_jm, phi_m(x)> + b,      c_j(x) proportional to exp(-tau dist^2(x, S_j))
 
-    The clusters S_j come from kernel k-means (the best of several starts), dist is the distance to a cluster's mean in the feature
-    space of the gating kernel. Given the clusters the problem is convex and is solved to a certified relative duality gap. Every
-    cluster has weights of its own, beta_j >= 0 with sum_m beta_jm^q = 1 for p < 2, q = p / (2 - p). More than two classes are learned
+    The clusters S_j come from kernel k-means (the best of several starts), dist is the distance to a
+    cluster's mean in the feature
+    space of the gating kernel. Given the clusters the problem is convex and is solved to a certified
+    relative duality gap. Every
+    cluster has weights of its own, beta_j >= 0 with sum_m beta_jm^q = 1 for p < 2, q = p / (2 - p). More
+    than two classes are learned
     one against the rest, over the same clusters.
 
-    Up to 5,000 rows k-means is exact; beyond, it runs on a random sample of 2,048 rows, and the clusters' means are those of the
+    Up to 5,000 rows k-means is exact; beyond, it runs on a random sample of 2,048 rows, and the clusters'
+    means are those of the
     sample. The model keeps the rows that the means are made of.
 
     Parameters
@@ -176,14 +208,18 @@ class ConvexLocalizedMKLClassifier(ClusteredMixin, MKLClassifier):
     kernels : list of kernels, "precomputed", or None
         As for `MKLClassifier`. With "precomputed", X to predict must have the columns of all training rows.
     {CLUSTER_PARAMETERS}
-    C, p, solver, theta_step, normalize, tol, class_weight, engine, ray_params, max_iter, dtype, exact, verbose, loss
-        As for `MKLClassifier`; p is the block norm within each cluster. Kernels are normalised before they are gated.
+    C, p, solver, theta_step, normalize, tol, class_weight, engine, ray_params, max_iter, dtype, exact,
+    verbose, loss
+        As for `MKLClassifier`; p is the block norm within each cluster. Kernels are normalised before they
+        are gated.
 
     Attributes
     ----------
     kernel_weights_ : (n_clusters, M) for two classes, else (n_classes, n_clusters, M).
-    tau_ : float, the sharpness used (inf for hard clusters). landmarks_ : (L,) training rows that the clusters' means are made of.
-    classes_, support_, dual_coef_, intercept_, duality_gap_, primal_objective_, dual_objective_, n_iter_, converged_, history_, kernels_,
+    tau_ : float, the sharpness used (inf for hard clusters). landmarks_ : (L,) training rows that the
+    clusters' means are made of.
+    classes_, support_, dual_coef_, intercept_, duality_gap_, primal_objective_, dual_objective_, n_iter_,
+    converged_, history_, kernels_,
     engine_used_, expansion_
         As for `MKLClassifier`.
 
@@ -193,7 +229,8 @@ class ConvexLocalizedMKLClassifier(ClusteredMixin, MKLClassifier):
     >>> from raymkl import ConvexLocalizedMKLClassifier, kernels
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> X = (X - X.mean(0)) / X.std(0)
-    >>> clf = ConvexLocalizedMKLClassifier(kernels=kernels.rbf([0.01, 0.1]), n_clusters=3, random_state=0, engine="local").fit(X, y)
+    >>> clf = ConvexLocalizedMKLClassifier(kernels=kernels.rbf([0.01, 0.1]), n_clusters=3, random_state=0,
+    ...     engine="local").fit(X, y)
     >>> clf.kernel_weights_.shape, clf.membership(X[:5]).shape
     ((3, 2), (5, 3))
 
@@ -260,21 +297,26 @@ class ConvexLocalizedMKLRegressor(ClusteredMixin, MKLRegressor):
         min_{{w,b}}  1/2 sum_j ||w_j||_{{2,p}}^2 + sum_i C_i loss(f(x_i), y_i),
         f(x) = sum_j c_j(x) sum_m <w_jm, phi_m(x)> + b,      c_j(x) proportional to exp(-tau dist^2(x, S_j))
 
-    Clusters, likelihoods and weights are those of `ConvexLocalizedMKLClassifier`, the loss is that of `MKLRegressor`.
+    Clusters, likelihoods and weights are those of `ConvexLocalizedMKLClassifier`, the loss is that of
+    `MKLRegressor`.
 
     Parameters
     ----------
     kernels : list of kernels, "precomputed", or None
         As for `MKLRegressor`. With "precomputed", X to predict must have the columns of all training rows.
     {CLUSTER_PARAMETERS}
-    C, epsilon, p, solver, theta_step, normalize, tol, engine, ray_params, max_iter, dtype, exact, verbose, loss, delta, quantile
-        As for `MKLRegressor`; p is the block norm within each cluster. Kernels are normalised before they are gated.
+    C, epsilon, p, solver, theta_step, normalize, tol, engine, ray_params, max_iter, dtype, exact, verbose,
+    loss, delta, quantile
+        As for `MKLRegressor`; p is the block norm within each cluster. Kernels are normalised before they
+        are gated.
 
     Attributes
     ----------
-    kernel_weights_ : (n_clusters, M). tau_ : float, the sharpness used. landmarks_ : (L,) training rows that the clusters' means are
+    kernel_weights_ : (n_clusters, M). tau_ : float, the sharpness used. landmarks_ : (L,) training rows that
+    the clusters' means are
         made of.
-    support_, dual_coef_, intercept_, duality_gap_, primal_objective_, dual_objective_, n_iter_, converged_, history_, kernels_,
+    support_, dual_coef_, intercept_, duality_gap_, primal_objective_, dual_objective_, n_iter_, converged_,
+    history_, kernels_,
     engine_used_, expansion_
         As for `MKLRegressor`.
 
@@ -285,7 +327,8 @@ class ConvexLocalizedMKLRegressor(ClusteredMixin, MKLRegressor):
     >>> X = np.random.default_rng(0).uniform(-3, 3, size=(200, 1))
     >>> y = np.where(X[:, 0] > 0, np.sin(6 * X[:, 0]), X[:, 0])
     >>> bank = [*kernels.rbf([1.0, 10.0]), kernels.Linear()]
-    >>> model = ConvexLocalizedMKLRegressor(kernels=bank, n_clusters=2, evenness=0.6, C=10.0, random_state=0, engine="local").fit(X, y)
+    >>> model = ConvexLocalizedMKLRegressor(kernels=bank, n_clusters=2, evenness=0.6, C=10.0, random_state=0,
+    ...     engine="local").fit(X, y)
     >>> bool(model.score(X, y) > 0.9)
     True
     """

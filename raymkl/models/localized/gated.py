@@ -1,4 +1,6 @@
-"""Localized multiple kernel learning with a gating model: a softmax decides, example by example, which kernels count."""
+"""Localized multiple kernel learning with a gating model: a softmax decides, example by example, which
+kernels count.
+"""
 
 from __future__ import annotations
 
@@ -38,11 +40,12 @@ class LocalizedMKLClassifier(MKLClassifier):
         f(x) = sum_m eta_m(x) <w_m, phi_m(x)> + b,     eta_m(x) = exp(s_m(x)) / sum_k exp(s_k(x))
         min over w, b, s of   1/2 sum_m ||w_m||^2 + sum_i C_i loss(f(x_i), y_i)
 
-    The scores s_m are affine in the example's vector (gating="linear") or functions in a kernel's feature space (gating="kernel").
-    Given the gates this is an SVM with the kernel sum_m eta_m(x) k_m(x, z) eta_m(z), solved to a certified gap; the gates descend on
-    its optimal value along the gradient, with a line search. The problem in the gates is not convex: the objective never increases
-    along a descent, and the best of several random starts is kept. The same kernel may be given several times and then has a region
-    each. More than two classes are learned one against the rest, with gates of their own.
+    The scores s_m are affine in the example's vector (gating="linear") or functions in a kernel's feature
+    space (gating="kernel"). Given the gates this is an SVM with the kernel sum_m eta_m(x) k_m(x, z) eta_m(z),
+    solved to a certified gap; the gates descend on its optimal value along the gradient, with a line search.
+    The problem in the gates is not convex: the objective never increases along a descent, and the best of
+    several random starts is kept. The same kernel may be given several times and then has a region each. More
+    than two classes are learned one against the rest, with gates of their own.
 
     Parameters
     ----------
@@ -51,8 +54,8 @@ class LocalizedMKLClassifier(MKLClassifier):
     gating : {"linear", "kernel"}
         Where the scores live.
     gating_kernel : None, "uniform", int, or a kernel
-        For gating="kernel": the mean of the kernels (None and "uniform"), one of them by its number, or any other kernel; as they are,
-        without normalisation.
+        For gating="kernel": the mean of the kernels (None and "uniform"), one of them by its number, or any
+        other kernel; as they are, without normalisation.
     gating_view : view of X, or None
         For gating="linear": the vectors that the scores are affine in; None takes all of X.
     C : float > 0
@@ -60,12 +63,13 @@ class LocalizedMKLClassifier(MKLClassifier):
     max_iter : int
         Steps of a descent at most.
     tol : float > 0
-        A descent ends when its steps lower the objective by less than this part; the SVMs are solved to this relative gap by then
-        (less precisely in the beginning).
+        A descent ends when its steps lower the objective by less than this part; the SVMs are solved to this
+        relative gap by then (less precisely in the beginning).
     n_init : int >= 1
         Random starts, of which the best is kept.
     normalize, class_weight, engine, ray_params, dtype, exact, verbose
-        As for `MKLClassifier`. Kernels are normalised before they are gated; "trace" asks for a C that grows with n.
+        As for `MKLClassifier`. Kernels are normalised before they are gated; "trace" asks for a C that grows
+        with n.
     random_state : int, RandomState or None
         For the starts.
     loss : str
@@ -73,13 +77,16 @@ class LocalizedMKLClassifier(MKLClassifier):
 
     Attributes
     ----------
-    gating_coef_ : (M, n_features), or (n_classes, M, n_features); gating_intercept_ : (M,) or (n_classes, M). For gating="linear".
-    gating_support_ : (S,) training rows whose kernel functions make up the scores, gating_dual_coef_ : (M, S) or (n_classes, M, S), and
+    gating_coef_ : (M, n_features), or (n_classes, M, n_features); gating_intercept_ : (M,) or (n_classes, M).
+    For gating="linear".
+    gating_support_ : (S,) training rows whose kernel functions make up the scores, gating_dual_coef_ : (M, S)
+    or (n_classes, M, S), and
         gating_intercept_. For gating="kernel".
     kernel_weights_ : (M,) or (n_classes, M), all one: the gates do the weighting.
     history_ : list of dicts of the descent that was kept, one per step, with its "objective".
     n_iter_ : int, steps. duality_gap_, primal_objective_, dual_objective_ : of the SVM at the learned gates.
-    classes_, support_, dual_coef_, intercept_, converged_, kernels_, engine_used_, expansion_ : as for `MKLClassifier`.
+    classes_, support_, dual_coef_, intercept_, converged_, kernels_, engine_used_, expansion_ : as for
+    `MKLClassifier`.
 
     Examples
     --------
@@ -87,7 +94,8 @@ class LocalizedMKLClassifier(MKLClassifier):
     >>> from raymkl import LocalizedMKLClassifier, kernels
     >>> X = np.random.default_rng(0).normal(size=(200, 2))
     >>> y = np.where(np.abs(X[:, 0]) > X[:, 1] + 0.5, 1, -1)
-    >>> clf = LocalizedMKLClassifier(kernels=[kernels.Linear(), kernels.Linear()], C=10.0, random_state=0, engine="local").fit(X, y)
+    >>> clf = LocalizedMKLClassifier(kernels=[kernels.Linear(), kernels.Linear()], C=10.0, random_state=0,
+    ...     engine="local").fit(X, y)
     >>> bool(clf.score(X, y) > 0.9), clf.gates(X[:3]).shape
     (True, (3, 2))
 
@@ -104,7 +112,9 @@ class LocalizedMKLClassifier(MKLClassifier):
     multi_class = "ovr"
     warm_start = False
     _needs_all_columns = True  # gates of new examples are made of them
-    _can_fold = False  # gates are learned from the training rows, so a search fits every fold and setting by itself
+    _can_fold = (
+        False  # gates are learned from the training rows, so a search fits every fold and setting by itself
+    )
 
     def __init__(
         self,
@@ -153,25 +163,38 @@ class LocalizedMKLClassifier(MKLClassifier):
         kernel = self.gating_kernel
         gate_inputs.check_choice(kernel, optional=True)
         if kind == "linear" and kernel is not None:
-            raise ValueError(f'gating_kernel={kernel!r} is for gating="kernel"; gating="linear" takes gating_view')
+            raise ValueError(
+                f'gating_kernel={kernel!r} is for gating="kernel"; gating="linear" takes gating_view'
+            )
         if kind == "kernel" and self.gating_view is not None:
-            raise ValueError(f'gating_view={self.gating_view!r} is for gating="linear"; a gating_kernel reads the view that it names')
+            raise ValueError(
+                f'gating_view={self.gating_view!r} is for gating="linear"; a gating_kernel reads the view '
+                "that it names"
+            )
         if kind == "linear" and isinstance(self.kernels, str) and self.kernels == "precomputed":
-            raise ValueError('gating="linear" needs vectors, but with kernels="precomputed" there are none; use gating="kernel"')
+            raise ValueError(
+                'gating="linear" needs vectors, but with kernels="precomputed" there are none; use '
+                'gating="kernel"'
+            )
 
-    # -- reading ------------------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     def _read_rows(self, X: Any, reset: bool) -> tuple[Any, dict, list[Kernel]]:
         container, rows, kernels = super()._read_rows(X, reset)
         gate_inputs.check_number(self.gating_kernel, len(kernels))
         source, what = self.gating_kernel, f"gating_kernel={self.gating_kernel!r}"
         if self.gating == "linear":
-            source, what = Linear(view=self.gating_view), f'gating="linear" with gating_view={self.gating_view!r}'
+            source, what = (
+                Linear(view=self.gating_view),
+                f'gating="linear" with gating_view={self.gating_view!r}',
+            )
         if isinstance(source, Kernel):
-            rows = gate_inputs.rows_for(source, what, container, rows, kernels, None if reset else self._matrix_columns(container))
+            rows = gate_inputs.rows_for(
+                source, what, container, rows, kernels, None if reset else self._matrix_columns(container)
+            )
         return container, rows, kernels
 
-    # -- training -----------------------------------------------------------------------------------------------------
+    # -- training ----------------------------------------------------------------------------------
 
     def _gate_kernel(self) -> CombinedKernel:
         if isinstance(self.gating_kernel, Kernel):
@@ -181,7 +204,9 @@ class LocalizedMKLClassifier(MKLClassifier):
         return CombinedKernel(self.kernels_)
 
     def _base_gates(self, rows: dict, kernels: list[Kernel]) -> np.ndarray | None:
-        """(n, M) gates of normalize="spherical", which learned ones are multiplied with; None when all are one."""
+        """(n, M) gates of normalize="spherical", which learned ones are multiplied with; None when all are
+        one.
+        """
         base, of_kernel = self._spherical_gates(rows, kernels)
         if base is None:
             return None
@@ -195,7 +220,11 @@ class LocalizedMKLClassifier(MKLClassifier):
         # The gates are learned; every kernel has a column of its own.
         problem, working, _ = self._describe(rows, kernels, heads, (None, list(range(len(kernels)))))
         linear = self.gating == "linear"
-        model = LinearScores(view_key(self.gating_view)) if linear else KernelScores(self._gate_kernel(), problem.n_rows)
+        model = (
+            LinearScores(view_key(self.gating_view))
+            if linear
+            else KernelScores(self._gate_kernel(), problem.n_rows)
+        )
         program = GatedDescent(
             heads=heads,
             model=model,
@@ -215,11 +244,15 @@ class LocalizedMKLClassifier(MKLClassifier):
         self._warn_if_short(found)
 
     def _keep_model(self, found: list[Gating], rows: dict, base_gates: np.ndarray | None) -> None:
-        """Every class has entries of its own: entry h * M + m is kernel m with the gate that class h learned for it."""
+        """Every class has entries of its own: entry h * M + m is kernel m with the gate that class h learned
+        for it.
+        """
         results = [gating.result for gating in found]
         self._keep(results)
         weights = block_diag(*effective_weights(results))
-        gates = np.concatenate([gating.gates if base_gates is None else gating.gates * base_gates for gating in found], axis=1)
+        gates = np.concatenate(
+            [gating.gates if base_gates is None else gating.gates * base_gates for gating in found], axis=1
+        )
         self._spherical = base_gates is not None
         self._expand(weights, rows, gates, list(range(weights.shape[1])))
         self.n_iter_ = max(gating.steps for gating in found)
@@ -236,19 +269,22 @@ class LocalizedMKLClassifier(MKLClassifier):
         self.gating_support_ = np.flatnonzero(np.any(coefficients != 0, axis=(0, 1)))
         coefficients = coefficients[:, :, self.gating_support_]
         self.gating_dual_coef_ = coefficients[0] if single else coefficients
-        self._gating_rows = {view: rows[view][self.gating_support_] for view in self._gate_kernel().vector_views}
+        self._gating_rows = {
+            view: rows[view][self.gating_support_] for view in self._gate_kernel().vector_views
+        }
 
     def _warn_if_short(self, found: list[Gating]) -> None:
         if not self.converged_ and not stop_was_asked(self):
             worst = max(gating.result.certificate.gap for gating in found)
             warnings.warn(
-                f"the gates had not settled after {self.n_iter_} steps (max_iter={self.max_iter}); the SVM at the learned gates has a "
+                f"the gates had not settled after {self.n_iter_} steps (max_iter={self.max_iter}); the SVM "
+                "at the learned gates has a "
                 f"relative duality gap of {worst:.3g} (tol={self.tol:g})",
                 ConvergenceWarning,
                 stacklevel=5,
             )
 
-    # -- new examples -------------------------------------------------------------------------------------------------
+    # -- new examples ------------------------------------------------------------------------------
 
     def gates(self, X: Any) -> np.ndarray:
         """Which kernels count for which rows.
@@ -277,7 +313,11 @@ class LocalizedMKLClassifier(MKLClassifier):
         if self.gating == "linear":
             vectors = rows[view_key(self.gating_view)]
             coefficients = self.gating_coef_.reshape(n_heads * n_kernels, -1)
-            scores = vectors @ coefficients.T if sp.issparse(vectors) else np.asarray(vectors, np.float64) @ coefficients.T
+            scores = (
+                vectors @ coefficients.T
+                if sp.issparse(vectors)
+                else np.asarray(vectors, np.float64) @ coefficients.T
+            )
         else:
             kernel = self._gate_kernel()
             gate_inputs.check_columns(kernel.views, rows, self.expansion_.n_train, "gates")

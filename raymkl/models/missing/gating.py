@@ -2,9 +2,9 @@
 
     gate_m(x) = s_m(x) * sqrt(V / V_x) * 1 / sqrt(k_m(x, x)) * c_j(x)
 
-s_m(x) is 1 where x has every view that kernel m reads, else 0. The second factor is that of missing="scaled", the third that of
-normalize="spherical", the fourth says whether x belongs to cluster j of missing="pattern". Gates belong to views: kernels that read the
-same ones share a column, and so stay one family.
+s_m(x) is 1 where x has every view that kernel m reads, else 0. The second factor is that of missing="scaled",
+the third that of normalize="spherical", the fourth says whether x belongs to cluster j of missing="pattern".
+Gates belong to views: kernels that read the same ones share a column, and so stay one family.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from .presence import Presence, names_read
 class Gating:
     """Gates of the training rows.
 
-    gates : (n, J) or None. of_entry : (E,) the column of every entry, `NO_GATE` for none; None for no gates at all. present : (J,) of
-    every column, the rows (n,) that have its views; None for all of them.
+    gates : (n, J) or None. of_entry : (E,) the column of every entry, `NO_GATE` for none; None for no gates
+    at all. present : (J,) of every column, the rows (n,) that have its views; None for all of them.
     """
 
     gates: np.ndarray | None
@@ -39,8 +39,11 @@ class Gating:
         return self.present[gate] if 0 <= gate < len(self.present) else None
 
 
-def gating_of(kernels: Sequence[Kernel], rows: dict, presence: Presence | None, spherical: bool, scaled: bool) -> Gating:
-    """Gates of training rows by view key, one round over the kernels. presence : None where no row may ever lack a view.
+def gating_of(
+    kernels: Sequence[Kernel], rows: dict, presence: Presence | None, spherical: bool, scaled: bool
+) -> Gating:
+    """Gates of training rows by view key, one round over the kernels. presence : None where no row may ever
+    lack a view.
 
     Else every kernel has a gate, also where all training rows have its views: new rows may lack them.
     """
@@ -66,8 +69,12 @@ def gating_of(kernels: Sequence[Kernel], rows: dict, presence: Presence | None, 
     return Gating(np.stack(gates, axis=1) if gates else None, of_entry, tuple(present))
 
 
-def _of_views(views: Sequence[str], presence: Presence | None, scaled: bool) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """(n,) gate of kernels that read these views, None if it is one whatever the row is, and the rows (n,) that have them, None for all."""
+def _of_views(
+    views: Sequence[str], presence: Presence | None, scaled: bool
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """(n,) gate of kernels that read these views, None if it is one whatever the row is, and the rows (n,)
+    that have them, None for all.
+    """
     if presence is None or not views:
         return None, None
     has = presence.has(views)
@@ -75,25 +82,36 @@ def _of_views(views: Sequence[str], presence: Presence | None, scaled: bool) -> 
 
 
 def clustered(gating: Gating, membership: np.ndarray) -> Gating:
-    """The gates of one round over the kernels for every cluster: entries of the first cluster, then of the second. membership : (n, l)."""
+    """The gates of one round over the kernels for every cluster: entries of the first cluster, then of the
+    second. membership : (n, l).
+    """
     layout, of_entry = layout_of(gating.of_entry, membership.shape[1])
     gates = gates_of(membership, layout, gating.gates)
     return Gating(gates, of_entry, tuple(gating.present_of(base) for _, base in layout))
 
 
 def layout_of(gate_of_kernel: Sequence[int], n_clusters: int) -> tuple[list[tuple[int, int]], list[int]]:
-    """Gate columns as (cluster, base gate), and the column of every entry: all kernels of the first cluster, then of the second."""
+    """Gate columns as (cluster, base gate), and the column of every entry: all kernels of the first cluster,
+    then of the second.
+    """
     of_entry = [(j, base) for j in range(n_clusters) for base in gate_of_kernel]
     layout = list(dict.fromkeys(of_entry))
     return layout, [layout.index(column) for column in of_entry]
 
 
 def gates_of_new(
-    expansion: Any, rows: dict, presence: Presence | None, patterns: np.ndarray | None, spherical: bool, scaled: bool
+    expansion: Any,
+    rows: dict,
+    presence: Presence | None,
+    patterns: np.ndarray | None,
+    spherical: bool,
+    scaled: bool,
 ) -> np.ndarray | None:
-    """(n, J) gates of new rows by view key, in the columns of a fitted model's `expansion_`; None without any.
+    """(n, J) gates of new rows by view key, in the columns of a fitted model's `expansion_`; None without
+    any.
 
-    A column is that of the first entry that has it: its kernel says the views and the length, its round the cluster.
+    A column is that of the first entry that has it: its kernel says the views and the length, its round the
+    cluster.
     """
     kernels, of_entry = expansion.kernels, expansion.gate_of_entry
     first = {gate: entry for entry, gate in reversed(list(enumerate(of_entry))) if gate != NO_GATE}

@@ -1,7 +1,7 @@
 """Which views the rows of a model have: s_m(x) = 1 if x has every view that kernel m reads, else 0.
 
-A row that lacks a view is read as a copy of one that has it (see `data.multiview`), so that nothing is read of what stands there; gates
-then take the copy out of the problem.
+A row that lacks a view is read as a copy of one that has it (see `data.multiview`), so that nothing is read
+of what stands there; gates then take the copy out of the problem.
 """
 
 from __future__ import annotations
@@ -25,14 +25,20 @@ UNNAMED = "X"
 
 @dataclass(frozen=True, eq=False)
 class Presence:
-    """What n rows have of the V views that a bank reads. names : (V,), in the order of the container. there : (n, V) bool."""
+    """What n rows have of the V views that a bank reads.
+
+    names : (V,), in the order of the container. there : (n, V) bool.
+    """
 
     names: list[str]
     there: np.ndarray
 
     @classmethod
     def of(cls, X: Any, kernels: Sequence[Kernel], n: int, names: list[str] | None = None) -> Presence:
-        """names : those of a fitted model; None for those that the kernels read. Rows of anything but a `Views` have all of them."""
+        """names : those of a fitted model; None for those that the kernels read.
+
+        Rows of anything but a `Views` have all of them.
+        """
         if names is None:
             names = _names_of(X)
             read = {name for kernel in kernels for name in names_read(kernel, names)}
@@ -63,21 +69,32 @@ class Presence:
 
     def clusters(self, patterns: np.ndarray) -> np.ndarray:
         """(n, 1 + R) one for every row, then one for the rows of each pattern."""
-        return np.stack([np.ones(len(self.there)), *((self.there == row).all(axis=1).astype(float) for row in patterns)], axis=1)
+        return np.stack(
+            [np.ones(len(self.there)), *((self.there == row).all(axis=1).astype(float) for row in patterns)],
+            axis=1,
+        )
 
     def check(self, used: np.ndarray) -> None:
-        """Raise ValueError for a row that counts, used (n,), without any view, and for a view that none of them has."""
+        """Raise ValueError for a row that counts, used (n,), without any view, and for a view that none of
+        them has.
+        """
         empty = np.flatnonzero(used & ~self.there.any(axis=1))
         if len(empty):
             more = f" (nor have {len(empty) - 1} others)" if len(empty) > 1 else ""
             raise ValueError(
-                f"row {empty[0]} of X has none of the views that the kernels read, {self.names}{more}; there is nothing to learn from it: "
+                f"row {empty[0]} of X has none of the views that the kernels read, {self.names}{more}; there "
+                "is nothing to learn from it: "
                 "leave such rows out of the training (predicting takes them)"
             )
-        nobody = [name for name, rows in zip(self.names, (self.there & used[:, None]).any(axis=0), strict=True) if not rows]
+        nobody = [
+            name
+            for name, rows in zip(self.names, (self.there & used[:, None]).any(axis=0), strict=True)
+            if not rows
+        ]
         if nobody:
             raise ValueError(
-                f"view {nobody[0]!r} is absent in all training rows, so that nothing can be learned about it; leave out its kernels"
+                f"view {nobody[0]!r} is absent in all training rows, so that nothing can be learned about "
+                "it; leave out its kernels"
             )
 
 
@@ -95,7 +112,9 @@ def presence_of(rows: Mapping) -> Presence | None:
 
 
 def names_read(kernel: Kernel, names: Sequence[str]) -> list[str]:
-    """Names of the views that a kernel reads, of those that a container has; the indicators of absence are no view of it."""
+    """Names of the views that a kernel reads, of those that a container has; the indicators of absence are no
+    view of it.
+    """
     if isinstance(kernel, Absence):
         return []
     if list(names) == [UNNAMED]:
@@ -116,7 +135,10 @@ def check_choice(missing: Any) -> None:
 
 
 def refuse(X: Any, kernels: Sequence[Kernel], who: str | None) -> None:
-    """Raise ValueError for rows that lack a view that a kernel reads. who : the kind of model, where it has no parameter `missing`."""
+    """Raise ValueError for rows that lack a view that a kernel reads.
+
+    who : the kind of model, where it has no parameter `missing`.
+    """
     if not is_views(X) or X.is_complete:
         return
     read = {name for kernel in kernels for name in names_read(kernel, X.names)}
@@ -129,7 +151,10 @@ def refuse(X: Any, kernels: Sequence[Kernel], who: str | None) -> None:
         f"{who} takes rows that have all views"
         if who
         else (
-            f'missing="error" takes rows that have all views; missing may also be {", ".join(map(repr, CHOICES[1:-1]))} or {CHOICES[-1]!r}'
+            'missing="error" takes rows that have all views; missing may also be '
+            f"{', '.join(map(repr, CHOICES[1:-1]))} or {CHOICES[-1]!r}"
         )
     )
-    raise ValueError(f"X has {len(X)} rows, some of which lack views that the kernels read: {told} are absent; {hint}")
+    raise ValueError(
+        f"X has {len(X)} rows, some of which lack views that the kernels read: {told} are absent; {hint}"
+    )

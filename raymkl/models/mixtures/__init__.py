@@ -1,1 +1,3 @@
-"""Mixtures whose number of clusters grows with the data: alone, and with a kernel machine for each cluster."""
+"""Mixtures whose number of clusters grows with the data: alone, and with a kernel machine for each
+cluster.
+"""

@@ -1,4 +1,6 @@
-"""What both mixtures share: reading rows of numbers, checking parameters and priors, handing a program to the engine, memberships."""
+"""What both mixtures share: reading rows of numbers, checking parameters and priors, handing a program to the
+engine, memberships.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ TILE = 2**20
 class BaseMixture(WithCallbacks):
     """Base of the mixtures; see `DirichletProcessMixture` for the parameters and attributes."""
 
-    # -- checks -------------------------------------------------------------------------------------------------------
+    # -- checks ------------------------------------------------------------------------------------
 
     def _check_params(self) -> None:
         """Raise ValueError or TypeError that names the argument, what came and what is accepted."""
@@ -45,12 +47,18 @@ class BaseMixture(WithCallbacks):
         _number("max_iter", self.max_iter, 1, whole=True)
         _number("tol", self.tol, 0.0)
         if self.inference not in INFERENCES:
-            raise ValueError(f"inference must be one of {', '.join(map(repr, INFERENCES))}; got {self.inference!r}")
+            raise ValueError(
+                f"inference must be one of {', '.join(map(repr, INFERENCES))}; got {self.inference!r}"
+            )
         check_engine(self.engine)
         if self.ray_params is not None and not isinstance(self.ray_params, RayParams):
-            raise TypeError(f"ray_params must be a raymkl.RayParams or None, got {type(self.ray_params).__name__}")
+            raise TypeError(
+                f"ray_params must be a raymkl.RayParams or None, got {type(self.ray_params).__name__}"
+            )
         if self.prior is not None and not isinstance(self.prior, dict):
-            raise TypeError(f"prior must be None or a dict with any of {', '.join(PRIOR_PARTS)}; got {self.prior!r}")
+            raise TypeError(
+                f"prior must be None or a dict with any of {', '.join(PRIOR_PARTS)}; got {self.prior!r}"
+            )
         unknown = [name for name in self.prior or () if name not in PRIOR_PARTS]
         if unknown:
             raise ValueError(f"prior has the unknown part {unknown[0]!r}; known are {', '.join(PRIOR_PARTS)}")
@@ -64,16 +72,23 @@ class BaseMixture(WithCallbacks):
         if "degrees_of_freedom" in parts:
             _number("prior['degrees_of_freedom']", parts["degrees_of_freedom"], d - 1, strict=True)
         if "scatter" in parts and "spread" in parts:
-            raise ValueError("prior has both scatter and spread; spread is for a scatter made of the variances of the columns, give one")
+            raise ValueError(
+                "prior has both scatter and spread; spread is for a scatter made of the variances of the "
+                "columns, give one"
+            )
         for name, shape in (("mean", (d,)), ("scatter", (d, d))):
             if name not in parts:
                 continue
             try:
                 parts[name] = np.array(parts[name], dtype=float)
             except (TypeError, ValueError):
-                raise ValueError(f"prior[{name!r}] must be numbers of shape {shape}, got {parts[name]!r}") from None
+                raise ValueError(
+                    f"prior[{name!r}] must be numbers of shape {shape}, got {parts[name]!r}"
+                ) from None
             if parts[name].shape != shape or not np.isfinite(parts[name]).all():
-                raise ValueError(f"prior[{name!r}] must be finite numbers of shape {shape}, got shape {parts[name].shape}")
+                raise ValueError(
+                    f"prior[{name!r}] must be finite numbers of shape {shape}, got shape {parts[name].shape}"
+                )
         if "scatter" in parts:
             scatter = parts["scatter"]
             if not np.allclose(scatter, scatter.T) or np.linalg.eigvalsh((scatter + scatter.T) / 2)[0] <= 0:
@@ -82,25 +97,33 @@ class BaseMixture(WithCallbacks):
 
     def _check_weights(self, sample_weight: Any, n: int) -> np.ndarray:
         """(n,) weights, some of them positive; those of Gibbs sampling are 0 or 1."""
-        weights = _check_sample_weight(sample_weight, np.empty((n, 1)), dtype=np.float64, ensure_non_negative=True)
+        weights = _check_sample_weight(
+            sample_weight, np.empty((n, 1)), dtype=np.float64, ensure_non_negative=True
+        )
         used = weights[weights > 0]
         if len(used) == 0:
             raise ValueError("sample_weight has no positive weight; at least one row must count")
         if self.inference == "gibbs":
             if len(used) > MOST_GIBBS_ROWS:
                 raise ValueError(
-                    f'inference="gibbs" visits rows one by one and takes at most {MOST_GIBBS_ROWS} rows, got {len(used)}; '
+                    f'inference="gibbs" visits rows one by one and takes at most {MOST_GIBBS_ROWS} rows, got '
+                    f"{len(used)}; "
                     'use inference="variational"'
                 )
             if np.any(used != used[0]):
-                raise ValueError('inference="gibbs" takes a sample_weight of 0 and one other value only; use inference="variational"')
+                raise ValueError(
+                    'inference="gibbs" takes a sample_weight of 0 and one other value only; use '
+                    'inference="variational"'
+                )
             weights = (weights > 0).astype(float)
         return weights
 
-    # -- rows ---------------------------------------------------------------------------------------------------------
+    # -- rows --------------------------------------------------------------------------------------
 
     def _source_of(self, X: Any, y: Any = None) -> tuple[Any, Any]:
-        """X and y; a path or Dataset becomes a source of rows, also where it was put into a session, and a label column labels."""
+        """X and y; a path or Dataset becomes a source of rows, also where it was put into a session, and a
+        label column labels.
+        """
         if isinstance(X, SessionRows):
             X.check_open()
             inner, y = sources.source_of(X.X, y)
@@ -113,14 +136,17 @@ class BaseMixture(WithCallbacks):
             return PlacedRows(self._read(X.X, reset), X.home)
         if is_views(X) and len(X.names) > 1:
             raise ValueError(
-                f"{type(self).__name__} reads all columns of one view, but X has the views {list(X.names)}; give it one of them"
+                f"{type(self).__name__} reads all columns of one view, but X has the views {list(X.names)}; "
+                "give it one of them"
             )
         container = reading.check_container(self, X, reset)
         reading.count_rows(container)
         refuse(container, [Linear()], type(self).__name__)
         rows = reading.rows_of(container, [Linear()])
         if is_sparse(rows[None]):
-            raise TypeError(f"X is a sparse matrix; {type(self).__name__} takes dense numbers only (X.toarray())")
+            raise TypeError(
+                f"X is a sparse matrix; {type(self).__name__} takes dense numbers only (X.toarray())"
+            )
         return rows
 
     def _parts(self, X: Any) -> Iterator[np.ndarray]:
@@ -132,14 +158,19 @@ class BaseMixture(WithCallbacks):
         for batch in batches:
             rows = np.asarray(self._read(batch, reset=False)[None], np.float64)
             if rows.shape[1] != self.means_.shape[1]:
-                raise ValueError(f"X has {rows.shape[1]} features, but the model was fitted to {self.means_.shape[1]} features")
+                raise ValueError(
+                    f"X has {rows.shape[1]} features, but the model was fitted to {self.means_.shape[1]} "
+                    "features"
+                )
             step = max(256, TILE // self.means_.size)
             for start in range(0, len(rows), step):
                 yield rows[start : start + step]
 
-    # -- training -----------------------------------------------------------------------------------------------------
+    # -- training ----------------------------------------------------------------------------------
 
-    def _train(self, rows: dict, y: np.ndarray | None, weights: np.ndarray, machines: MachineSettings | None) -> Learned:
+    def _train(
+        self, rows: dict, y: np.ndarray | None, weights: np.ndarray, machines: MachineSettings | None
+    ) -> Learned:
         n, d = rows[None].shape
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         settings = MixtureSettings(
@@ -161,7 +192,8 @@ class BaseMixture(WithCallbacks):
         self._keep(learned)
         if not self.converged_ and not stop_was_asked(self):
             warnings.warn(
-                f"stopped after max_iter={self.n_iter_} iterations, the last of which raised the bound by {learned.rise:.3g} per row, more "
+                f"stopped after max_iter={self.n_iter_} iterations, the last of which raised the bound by "
+                f"{learned.rise:.3g} per row, more "
                 f"than tol={self.tol:g}; raise max_iter or tol",
                 ConvergenceWarning,
                 stacklevel=4,
@@ -173,7 +205,11 @@ class BaseMixture(WithCallbacks):
         q, prior = learned.posterior, learned.prior
         d = len(prior.mean)
         self.means_ = prior.mean + q.shifts
-        self.mean_precision_, self.degrees_of_freedom_, self.scatter_ = q.mean_precision, q.degrees_of_freedom, q.scatter
+        self.mean_precision_, self.degrees_of_freedom_, self.scatter_ = (
+            q.mean_precision,
+            q.degrees_of_freedom,
+            q.scatter,
+        )
         self.weight_concentration_ = q.sticks
         self.cluster_weights_ = expected_weights(q.sticks)
         freedom = q.degrees_of_freedom - d - 1
@@ -195,9 +231,11 @@ class BaseMixture(WithCallbacks):
     @property
     def _posterior(self) -> Posterior:
         shifts = self.means_ - self.prior_["mean"]
-        return Posterior(self.weight_concentration_, shifts, self.mean_precision_, self.degrees_of_freedom_, self.scatter_)
+        return Posterior(
+            self.weight_concentration_, shifts, self.mean_precision_, self.degrees_of_freedom_, self.scatter_
+        )
 
-    # -- prediction ---------------------------------------------------------------------------------------------------
+    # -- prediction --------------------------------------------------------------------------------
 
     def _logs(self, X: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Rows (t, d) and logs (t, K) of expected stick weight times Student t, some rows at a time."""

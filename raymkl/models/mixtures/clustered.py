@@ -24,15 +24,18 @@ NO_SAY = 1e-9
 
 
 class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
-    """A classifier with a kernel machine for every cluster of a Dirichlet process mixture: the number of kernels grows with the data.
+    """A classifier with a kernel machine for every cluster of a Dirichlet process mixture: the number of
+    kernels grows with the data.
 
-        V_k ~ Beta(1, concentration);   x | k ~ N(mu_k, Sigma_k);   p(y | x, k) proportional to exp(-loss_k(x, y)),   coef_k ~ N(0, C I)
+        V_k ~ Beta(1, concentration);   x | k ~ N(mu_k, Sigma_k);   p(y | x, k) proportional to exp(-loss_k(x,
+                                        y)),   coef_k ~ N(0, C I)
         loss_k(x, y) = max(0, 1 + max_{m != y} s_km(x) - s_ky(x)),   s_km(x) = coef_km' phi_k(x)
         phi_k(x) = D^-1/2 [cos(w_kl'x), sin(w_kl'x)]_l,   w_kl = scales_k * noise_kl
 
-    The kernel of cluster k is a Gaussian with a scale of its own for every column, exp(-1/2 sum_j scales_kj^2 (x_j - z_j)^2), by random
-    features. Clusters and machines climb one bound (`lower_bound_`): how well a machine classifies a row has a say in whose row it is. At
-    the end machines are trained once more on memberships that know no labels, because new rows come without.
+    The kernel of cluster k is a Gaussian with a scale of its own for every column, exp(-1/2 sum_j scales_kj^2
+    (x_j - z_j)^2), by random features. Clusters and machines climb one bound (`lower_bound_`): how well a
+    machine classifies a row has a say in whose row it is. At the end machines are trained once more on
+    memberships that know no labels, because new rows come without.
 
     Parameters
     ----------
@@ -45,31 +48,36 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
     n_features : int
         D, frequencies of a cluster (2 D features).
     label_weight : float >= 0
-        What losses and norms count in all that concerns clusters. 1 is the paper; 0 is the mixture alone, with machines trained after it.
+        What losses and norms count in all that concerns clusters. 1 is the paper; 0 is the mixture alone,
+        with machines trained after it.
     learn_scales : bool
-        Learn `scales_` from the labels. It wins clearly where many columns are useless (accuracy 0.93 against 0.69 with two useful columns
-        of twelve), and may overfit sets of a few hundred rows: compare with False there.
+        Learn `scales_` from the labels. It wins clearly where many columns are useless (accuracy 0.93 against
+        0.69 with two useful columns of twelve), and may overfit sets of a few hundred rows: compare with
+        False there.
     scale : float > 0
         Scales start at `scale * sqrt(2 / d) / spread of the column`.
     prior, inference : see `DirichletProcessMixture`. With "gibbs", `max_iter` counts sweeps.
     max_iter, tol : int, float
         Iterations, and the rise of the bound per unit of weight below which to stop.
-    epochs, final_epochs, batch_size, learning_rate : of the machines: passes of an iteration, passes on memberships at the end, rows of a
+    epochs, final_epochs, batch_size, learning_rate : of the machines: passes of an iteration, passes on
+    memberships at the end, rows of a
         cluster in a step, and the first rate of Adam's steps.
     engine, ray_params, random_state, verbose : as for `MKLClassifier`.
 
     Attributes
     ----------
     scales_ (K, d), noise_ (K, D, d), coef_ (K, n_classes, 2 D; cosines first) : the machines.
-    classes_, n_features_in_, feature_names_in_ : as everywhere. The rest is the mixture's, see `DirichletProcessMixture`; labels count in
-    `labels_` and `lower_bound_`, which are those before the final phase.
+    classes_, n_features_in_, feature_names_in_ : as everywhere. The rest is the mixture's, see
+    `DirichletProcessMixture`; labels count in `labels_` and `lower_bound_`, which are those before the final
+    phase.
 
     Examples
     --------
     >>> from sklearn.datasets import load_iris
     >>> from raymkl import ClusteredMKLClassifier
     >>> X, y = load_iris(return_X_y=True)
-    >>> model = ClusteredMKLClassifier(n_clusters=4, C=10.0, n_features=64, tol=1e-2, engine="local", random_state=0).fit(X, y)
+    >>> model = ClusteredMKLClassifier(n_clusters=4, C=10.0, n_features=64, tol=1e-2, engine="local",
+    ...     random_state=0).fit(X, y)
     >>> model.predict_proba(X).shape
     (150, 3)
 
@@ -133,7 +141,7 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
 
     _check_labels = MKLClassifier._check_labels
 
-    # -- training -----------------------------------------------------------------------------------------------------
+    # -- training ----------------------------------------------------------------------------------
 
     @a_run
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ClusteredMKLClassifier:
@@ -164,7 +172,9 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
         classes = np.unique(y)
         empty = [label for label in classes.tolist() if not np.any(weights[y == label] > 0)]
         if empty:
-            raise ValueError(f"sample_weight leaves no row of class {empty[0]!r}; every class needs one of positive weight")
+            raise ValueError(
+                f"sample_weight leaves no row of class {empty[0]!r}; every class needs one of positive weight"
+            )
         self.classes_ = classes
         machines = MachineSettings(
             n_classes=len(classes),
@@ -187,11 +197,15 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
         assert machines is not None and layout is not None  # a classifier asks for them
         d = self.means_.shape[1]
         self.scales_ = np.exp(machines.log_scales)
-        self.noise_ = np.stack([noise_of(layout.seed, int(origin), layout.n_features, d) for origin in machines.origins])
+        self.noise_ = np.stack(
+            [noise_of(layout.seed, int(origin), layout.n_features, d) for origin in machines.origins]
+        )
         triples = zip(machines.coef, self.noise_, self.scales_, strict=True)
-        self.coef_ = np.stack([moved_origin(coef, noise, scales, layout.center) for coef, noise, scales in triples])
+        self.coef_ = np.stack(
+            [moved_origin(coef, noise, scales, layout.center) for coef, noise, scales in triples]
+        )
 
-    # -- prediction ---------------------------------------------------------------------------------------------------
+    # -- prediction --------------------------------------------------------------------------------
 
     def _log_probabilities(self, X: Any) -> np.ndarray:
         """(n, n_classes) logs of the predictive mixture, sum_k membership_k p(y | x, k)."""

@@ -17,10 +17,12 @@ from .base import BaseMixture
 class DirichletProcessMixture(BaseMixture, ClusterMixin, DensityMixin, BaseEstimator):
     """Clusters of rows, as many as the data ask for: a Dirichlet process mixture of Gaussians.
 
-        V_k ~ Beta(1, concentration), V_K = 1;   pi_k = V_k prod_{j<k} (1 - V_j);   Sigma_k ~ IW(nu0, S0),   mu_k ~ N(m0, Sigma_k / tau0)
+        V_k ~ Beta(1, concentration), V_K = 1;   pi_k = V_k prod_{j<k} (1 - V_j);   Sigma_k ~ IW(nu0, S0),
+        mu_k ~ N(m0, Sigma_k / tau0)
 
-    Variational inference climbs a lower bound of the log likelihood (`lower_bound_`; `history_` shows that no step lowers it). Clusters are
-    joined wherever that raises the bound, which is what makes their number right.
+    Variational inference climbs a lower bound of the log likelihood (`lower_bound_`; `history_` shows that no
+    step lowers it). Clusters are joined wherever that raises the bound, which is what makes their number
+    right.
 
     Parameters
     ----------
@@ -29,21 +31,27 @@ class DirichletProcessMixture(BaseMixture, ClusterMixin, DensityMixin, BaseEstim
     concentration : float > 0
         Of the Dirichlet process; larger values expect more clusters.
     prior : dict or None
-        Any of `mean` (d,) (default: the mean of the rows), `mean_precision` (0.1), `degrees_of_freedom` (d + 2), and `scatter` (d, d) or
-        `spread` (0.1: the scatter is `spread` times the variances of the columns, so that units change nothing).
+        Any of `mean` (d,) (default: the mean of the rows), `mean_precision` (0.1), `degrees_of_freedom` (d +
+        2), and `scatter` (d, d) or `spread` (0.1: the scatter is `spread` times the variances of the columns,
+        so that units change nothing).
     inference : "variational" or "gibbs"
-        Collapsed Gibbs sampling visits rows one after the other, in one process; at most 5,000 of them. `max_iter` counts its sweeps.
+        Collapsed Gibbs sampling visits rows one after the other, in one process; at most 5,000 of them.
+        `max_iter` counts its sweeps.
     max_iter, tol : int, float
-        Iterations (five passes over the rows each), and the rise of the bound per unit of weight below which to stop.
+        Iterations (five passes over the rows each), and the rise of the bound per unit of weight below which
+        to stop.
     engine, ray_params, random_state, verbose : as for `MKLClassifier`.
 
     Attributes
     ----------
-    cluster_weights_ (K,), means_ (K, d), covariances_ (K, d, d) : expected values, K what the merges have left.
-    weight_concentration_ (2, K), mean_precision_ (K,), degrees_of_freedom_ (K,), scatter_ (K, d, d) : of the posteriors, as is means_.
+    cluster_weights_ (K,), means_ (K, d), covariances_ (K, d, d) : expected values, K what the merges have
+    left. weight_concentration_ (2, K), mean_precision_ (K,), degrees_of_freedom_ (K,), scatter_ (K, d, d) :
+    of the posteriors, as is means_.
     prior_ : dict of mean, mean_precision, degrees_of_freedom, scatter.
-    labels_ : (n,) the cluster with the largest share of each training row. n_clusters_ : how many of them occur.
-    lower_bound_ : float. history_ : rows of iteration, phase, seconds, bound, clusters. n_iter_, converged_, shard_failures_.
+    labels_ : (n,) the cluster with the largest share of each training row. n_clusters_ : how many of them
+    occur.
+    lower_bound_ : float. history_ : rows of iteration, phase, seconds, bound, clusters. n_iter_, converged_,
+    shard_failures_.
     samples_ : (sweeps, n) labels of all sweeps, of Gibbs sampling.
 
     Examples
@@ -58,8 +66,9 @@ class DirichletProcessMixture(BaseMixture, ClusterMixin, DensityMixin, BaseEstim
 
     References
     ----------
-    Blei, Jordan: Variational inference for Dirichlet process mixtures. Bayesian Analysis 1, 2006. Neal: Markov chain sampling methods for
-    Dirichlet process mixture models. Journal of Computational and Graphical Statistics 9, 2000.
+    Blei, Jordan: Variational inference for Dirichlet process mixtures. Bayesian Analysis 1, 2006. Neal:
+    Markov chain sampling methods for Dirichlet process mixture models. Journal of Computational and Graphical
+    Statistics 9, 2000.
     """
 
     def __init__(

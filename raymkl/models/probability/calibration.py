@@ -57,12 +57,16 @@ class Calibration:
         columns = values[:, None] if values.ndim == 1 else values
         positives = classes[1:] if len(classes) == 2 else classes
         fitted = {"sigmoid": fit_sigmoid, "isotonic": fit_isotonic}[method]
-        return cls(method, [fitted(f, y == label, weights) for f, label in zip(columns.T, positives, strict=True)])
+        return cls(
+            method, [fitted(f, y == label, weights) for f, label in zip(columns.T, positives, strict=True)]
+        )
 
     def probabilities(self, values: np.ndarray) -> np.ndarray:
         """(n, n_classes) from decision values (n,) or (n, n_classes)."""
         columns = values[:, None] if values.ndim == 1 else values
-        found = np.stack([self._at(f, *curve) for f, curve in zip(columns.T, self.curves, strict=True)], axis=1)
+        found = np.stack(
+            [self._at(f, *curve) for f, curve in zip(columns.T, self.curves, strict=True)], axis=1
+        )
         if found.shape[1] == 1:
             return np.concatenate([1.0 - found, found], axis=1)
         total = found.sum(axis=1, keepdims=True)
@@ -81,14 +85,20 @@ class Calibration:
         for curve in self.curves:
             first, second = (np.asarray(part) for part in curve)
             ends = {"sigmoid": 0, "isotonic": 1}[self.method]
-            fine = first.ndim == second.ndim == ends and first.shape == second.shape and first.dtype.kind == second.dtype.kind == "f"
+            fine = (
+                first.ndim == second.ndim == ends
+                and first.shape == second.shape
+                and first.dtype.kind == second.dtype.kind == "f"
+            )
             if not fine or first.size == 0 or not (np.isfinite(first).all() and np.isfinite(second).all()):
                 raise ValueError("the parts of the model do not fit together: its calibration")
             if ends and (np.any(np.diff(first) <= 0) or second.min() < 0 or second.max() > 1):
                 raise ValueError("the parts of the model do not fit together: its calibration")
 
 
-def fit_isotonic(f: np.ndarray, positive: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+def fit_isotonic(
+    f: np.ndarray, positive: np.ndarray, weights: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
     """Decision values and probabilities (k,) at the corners of the curve. f : (n,). positive : (n,) bool."""
     from sklearn.isotonic import IsotonicRegression
 

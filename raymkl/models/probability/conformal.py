@@ -1,4 +1,5 @@
-"""Prediction sets and intervals from the models of the folds, which have not seen the rows that they hold out.
+"""Prediction sets and intervals from the models of the folds, which have not seen the rows that they hold
+out.
 
     strangeness   of x as one of class k is max_{l != k} f_l(x) - f_k(x), with f and -f for two classes
     sets          hold class k where (1 + #{i : strangeness_fold(i)(x, k) <= strangeness_fold(i)(x_i, y_i)})
@@ -6,7 +7,8 @@
     intervals     reach from the floor((1 - coverage)(n + 1))-th smallest f_fold(i)(x) - |r_i|
                   to the ceil(coverage (n + 1))-th smallest f_fold(i)(x) + |r_i| (CV+)
 
-with row i = 1..n held out by fold(i), and r_i = y_i - f_fold(i)(x_i). Both are promises about many rows, not one.
+with row i = 1..n held out by fold(i), and r_i = y_i - f_fold(i)(x_i). Both are promises about many rows, not
+one.
 
 References
 ----------
@@ -62,8 +64,15 @@ class FoldModels:
 
         n_values : decision values of a fold per row.
         """
-        arrays = all(isinstance(part, np.ndarray) and part.ndim == 1 for part in (self.intercepts, self.fold, self.scores))
-        fine = isinstance(self.expansion, Expansion) and arrays and len(self.fold) == len(self.scores) == self.expansion.n_train
+        arrays = all(
+            isinstance(part, np.ndarray) and part.ndim == 1
+            for part in (self.intercepts, self.fold, self.scores)
+        )
+        fine = (
+            isinstance(self.expansion, Expansion)
+            and arrays
+            and len(self.fold) == len(self.scores) == self.expansion.n_train
+        )
         if fine:
             folds = np.unique(self.fold)
             fine = (
@@ -79,7 +88,9 @@ class FoldModels:
 def check_coverage(coverage: Any) -> float:
     """coverage as a float in (0, 1); else ValueError."""
     if not (isinstance(coverage, Real) and not isinstance(coverage, bool | np.bool_) and 0 < coverage < 1):
-        raise ValueError(f"coverage must be a number in (0, 1), the part of new rows to cover; got {coverage!r}")
+        raise ValueError(
+            f"coverage must be a number in (0, 1), the part of new rows to cover; got {coverage!r}"
+        )
     return float(coverage)
 
 
@@ -103,7 +114,9 @@ def sets(values: np.ndarray, models: FoldModels, coverage: float) -> np.ndarray:
     n, per_fold, total = len(models.scores), values.shape[1] // models.n_folds, 0
     for fold in range(models.n_folds):
         new, old = strangeness(values[:, fold * per_fold : (fold + 1) * per_fold]), models.scores_of(fold)
-        total = total + (len(old) - np.searchsorted(old, new - TIE * np.maximum(np.abs(new), 1.0), side="left"))
+        total = total + (
+            len(old) - np.searchsorted(old, new - TIE * np.maximum(np.abs(new), 1.0), side="left")
+        )
     return 1 + total > (1.0 - coverage) * (n + 1) + ROUND_OFF
 
 

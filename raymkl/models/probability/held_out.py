@@ -112,8 +112,12 @@ class FoldsBeside:
         a = np.stack([result.a for result in self.results])
         support = np.flatnonzero(np.any(a != 0, axis=0))
         weights = np.stack([result.theta * result.scale for result in self.results])
-        expansion = Expansion.of_training(kernels, weights, a[:, support], support, self.rows, self.gates, self.gate_of_entry)
-        intercepts = np.array([result.intercept for result in self.results]) + np.repeat(self.shifts, self.per_fold)
+        expansion = Expansion.of_training(
+            kernels, weights, a[:, support], support, self.rows, self.gates, self.gate_of_entry
+        )
+        intercepts = np.array([result.intercept for result in self.results]) + np.repeat(
+            self.shifts, self.per_fold
+        )
         return expansion, intercepts
 
     def decisions_by(self, expansion: Expansion, intercepts: np.ndarray) -> np.ndarray:
@@ -124,11 +128,15 @@ class FoldsBeside:
         values = np.empty((expansion.n_train, self.per_fold))
         for fold, (_, test) in enumerate(self.splits):
             own = slice(fold * self.per_fold, (fold + 1) * self.per_fold)
-            model = replace(expansion, weights=expansion.weights[own], coefficients=expansion.coefficients[own])
+            model = replace(
+                expansion, weights=expansion.weights[own], coefficients=expansion.coefficients[own]
+            )
             for start in range(0, len(test), ROWS_AT_ONCE):
                 ids = test[start : start + ROWS_AT_ONCE]
                 gates = None if self.gates is None else self.gates[ids]
-                values[ids] = model.decision(training_rows(self.rows, ids, expansion.support), gates) + intercepts[own]
+                values[ids] = (
+                    model.decision(training_rows(self.rows, ids, expansion.support), gates) + intercepts[own]
+                )
         return values
 
     def kept(self, kernels: list, score: Any) -> FoldModels:
@@ -143,12 +151,18 @@ class FoldsApart(FoldsBeside):
     fitted : the model of every fold.
     """
 
-    def __init__(self, estimator: Any, X: Any, y: np.ndarray, sample_weight: np.ndarray | None, splits: Splits):
+    def __init__(
+        self, estimator: Any, X: Any, y: np.ndarray, sample_weight: np.ndarray | None, splits: Splits
+    ):
         super().__init__(splits, [], np.zeros(len(splits)))
         self.fitted, values = [], []
         for train, test in splits:
             weights = None if sample_weight is None else sample_weight[train]
-            asked = {name: value for name, value in (("probability", None), ("conformal", False)) if hasattr(estimator, name)}
+            asked = {
+                name: value
+                for name, value in (("probability", None), ("conformal", False))
+                if hasattr(estimator, name)
+            }
             model = clone(estimator).set_params(**asked).fit(subset(X, train), y[train], weights)
             values.append(model._decision(subset(X, test)))
             self.fitted.append(model)
@@ -160,7 +174,9 @@ class FoldsApart(FoldsBeside):
 
     @property
     def worst(self) -> float:
-        return max((float(np.max(model.duality_gap_)) for model in self.fitted if not model.converged_), default=0.0)
+        return max(
+            (float(np.max(model.duality_gap_)) for model in self.fitted if not model.converged_), default=0.0
+        )
 
     def decisions(self) -> np.ndarray:
         return self.values[:, 0] if self.per_fold == 1 else self.values
@@ -179,8 +195,14 @@ class FoldsApart(FoldsBeside):
             coefficients[own, np.searchsorted(support, place)] = part.coefficients
         bank = [kernel for part in parts for kernel in part.kernels]
         weights = block_diag(*(part.weights for part in parts))
-        gates, gate_of_entry = spherical_gates(bank, self.rows) if any(part.support_gates is not None for part in parts) else (None, None)
-        expansion = Expansion.of_training(bank, weights, coefficients, support, self.rows, gates, gate_of_entry)
+        gates, gate_of_entry = (
+            spherical_gates(bank, self.rows)
+            if any(part.support_gates is not None for part in parts)
+            else (None, None)
+        )
+        expansion = Expansion.of_training(
+            bank, weights, coefficients, support, self.rows, gates, gate_of_entry
+        )
         self.gates = gates
         return expansion, np.concatenate([model.intercept_ for model in self.fitted])
 
@@ -215,7 +237,9 @@ def known_weights(sample_weight: Any) -> np.ndarray | None:
     return None if sample_weight is None else np.asarray(sample_weight, np.float64)
 
 
-def folds_beside(estimator: Any, X: Any, y: np.ndarray, sample_weight: Any, classifier: bool) -> FoldsBeside | None:
+def folds_beside(
+    estimator: Any, X: Any, y: np.ndarray, sample_weight: Any, classifier: bool
+) -> FoldsBeside | None:
     """The folds that `probability` or `conformal` of an estimator ask for, None where nobody does. What
     earlier ones left is forgotten.
 
@@ -231,7 +255,8 @@ def folds_beside(estimator: Any, X: Any, y: np.ndarray, sample_weight: Any, clas
         return FoldsBeside.of(estimator, y, weights, splits, (float(estimator.C),))
     if isinstance(X, SourceInput):
         raise ValueError(
-            "kernels=None is a bank made from the rows of each fold, which is not done for a path or Dataset; give a list of kernels"
+            "kernels=None is a bank made from the rows of each fold, which is not done for a path or "
+            "Dataset; give a list of kernels"
         )
     return FoldsApart(estimator, X.X if isinstance(X, SessionRows) else X, y, weights, splits)
 

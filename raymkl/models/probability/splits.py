@@ -32,7 +32,9 @@ def splits_of(cv: Any, X: Any, y: Any, groups: Any, classifier: bool) -> Splits:
         raise ValueError("cv gave no splits; at least one is needed")
     for fold, (train, test) in enumerate(splits):
         if len(train) == 0 or len(test) == 0:
-            raise ValueError(f"fold {fold} of cv has {len(train)} training and {len(test)} test rows; both must be there")
+            raise ValueError(
+                f"fold {fold} of cv has {len(train)} training and {len(test)} test rows; both must be there"
+            )
     return splits
 
 
@@ -51,8 +53,13 @@ def check_folds_params(conformal: Any, cv: Any, probability: Any = None) -> None
 
     `cv` counts where something asks for folds.
     """
-    if not any(probability is known or (isinstance(probability, str) and probability == known) for known in (None, *METHODS)):
-        raise ValueError(f"probability must be None or one of {', '.join(map(repr, METHODS))}; got {probability!r}")
+    if not any(
+        probability is known or (isinstance(probability, str) and probability == known)
+        for known in (None, *METHODS)
+    ):
+        raise ValueError(
+            f"probability must be None or one of {', '.join(map(repr, METHODS))}; got {probability!r}"
+        )
     if not isinstance(conformal, bool | np.bool_):
         raise ValueError(f"conformal must be True or False, got {conformal!r}")
     if probability is None and not conformal:
@@ -60,7 +67,10 @@ def check_folds_params(conformal: Any, cv: Any, probability: Any = None) -> None
     number = isinstance(cv, Integral) and not isinstance(cv, bool)
     splits = hasattr(cv, "split") or (isinstance(cv, Iterable) and not isinstance(cv, dict))
     if isinstance(cv, str) or not (cv is None or (number and cv >= 2) or (not number and splits)):
-        raise ValueError(f"cv must be a number of folds >= 2, a splitter of scikit-learn or a list of (train, test), got {cv!r}")
+        raise ValueError(
+            "cv must be a number of folds >= 2, a splitter of scikit-learn or a list of (train, test), got "
+            f"{cv!r}"
+        )
 
 
 def partition_of(cv: Any, y: np.ndarray, classifier: bool) -> Splits:
@@ -78,14 +88,22 @@ def partition_of(cv: Any, y: np.ndarray, classifier: bool) -> Splits:
     times = np.bincount(np.concatenate([test for _, test in splits]), minlength=n)
     if np.any(times != 1):
         row = int(np.flatnonzero(times != 1)[0])
-        raise ValueError(f"the folds of cv={cv!r} must be a partition, every row held out once; row {row} is held out {times[row]} times")
+        raise ValueError(
+            f"the folds of cv={cv!r} must be a partition, every row held out once; row {row} is held out "
+            f"{times[row]} times"
+        )
     for fold, (train, test) in enumerate(splits):
         if np.isin(train, test).any():
-            raise ValueError(f"fold {fold} of cv learns from row {int(train[np.isin(train, test)][0])}, which it holds out")
+            raise ValueError(
+                f"fold {fold} of cv learns from row {int(train[np.isin(train, test)][0])}, which it holds out"
+            )
         if classifier:
             missing = np.setdiff1d(y, y[train])
             if len(missing):
-                raise ValueError(f"fold {fold} of cv has no example of class {missing.tolist()[0]!r} to learn from; every fold needs one")
+                raise ValueError(
+                    f"fold {fold} of cv has no example of class {missing.tolist()[0]!r} to learn from; every "
+                    "fold needs one"
+                )
     if not are_masks(splits):
         raise ValueError(f"the folds of cv={cv!r} draw training rows twice; every row may be there once")
     return splits
@@ -98,8 +116,10 @@ def _check_sizes(y: np.ndarray, n_folds: int) -> None:
     if len(small):
         label, count = classes.tolist()[small[0]], counts[small[0]]
         raise ValueError(
-            f"class {label!r} has {count} row{'s' if count > 1 else ''}, fewer than the {n_folds} folds of cv; "
-            f"every fold must hold one of each class out: take cv={max(count, 2)} or fewer, or more rows of it"
+            f"class {label!r} has {count} row{'s' if count > 1 else ''}, fewer than the {n_folds} folds of "
+            "cv; "
+            f"every fold must hold one of each class out: take cv={max(count, 2)} or fewer, or more rows of "
+            "it"
         )
 
 
@@ -117,5 +137,8 @@ def storable(cv: Any, fold: np.ndarray | None) -> Any:
     if cv is None or isinstance(cv, Integral) or (type(cv) in SETTINGS and plain):
         return cv
     if fold is None:
-        raise TypeError(f"a model with cv={cv!r} cannot be saved: it is none of {', '.join(SPLITTERS)}; use pickle or joblib")
+        raise TypeError(
+            f"a model with cv={cv!r} cannot be saved: it is none of {', '.join(SPLITTERS)}; use pickle or "
+            "joblib"
+        )
     return PredefinedSplit(fold)

@@ -50,7 +50,9 @@ class HeldOutClassifier(ClassifierMixin, BaseEstimator):
 
     def with_values(self, parts: list[np.ndarray]) -> HeldOutClassifier:
         """A copy that answers with the decision values of all heads."""
-        return HeldOutClassifier(self.classes, parts[0] if len(parts) == 1 else np.stack(parts, axis=1), self.probabilities)
+        return HeldOutClassifier(
+            self.classes, parts[0] if len(parts) == 1 else np.stack(parts, axis=1), self.probabilities
+        )
 
     def __sklearn_is_fitted__(self) -> bool:
         return self.values is not None
@@ -65,12 +67,18 @@ class HeldOutClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """Labels (n,)."""
-        return self.classes[(self.values > 0).astype(int) if self.values.ndim == 1 else self.values.argmax(axis=1)]
+        return self.classes[
+            (self.values > 0).astype(int) if self.values.ndim == 1 else self.values.argmax(axis=1)
+        ]
 
     @available_if(lambda self: self.probabilities or self.calibration is not None)
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities (n, n_classes)."""
-        return probabilities_of(self.values) if self.calibration is None else self.calibration.probabilities(self.values)
+        return (
+            probabilities_of(self.values)
+            if self.calibration is None
+            else self.calibration.probabilities(self.values)
+        )
 
 
 class CalibratedHeldOut:
@@ -81,7 +89,9 @@ class CalibratedHeldOut:
     `weights` (n_train,) or None.
     """
 
-    def __init__(self, classes: np.ndarray, method: str, splits: Splits, y: np.ndarray, weights: np.ndarray | None):
+    def __init__(
+        self, classes: np.ndarray, method: str, splits: Splits, y: np.ndarray, weights: np.ndarray | None
+    ):
         self.classes, self.method, self.splits, self.y, self.weights = classes, method, splits, y, weights
 
     def with_values(self, parts: list[np.ndarray]) -> HeldOutClassifier:
@@ -92,4 +102,6 @@ class CalibratedHeldOut:
         values = joined(self.splits, parts[n_own:])
         values = values[:, 0] if n_own == 1 else values
         calibration = Calibration.fit(self.method, values, self.y, self.classes, self.weights)
-        return HeldOutClassifier(self.classes, parts[0] if n_own == 1 else np.stack(parts[:n_own], axis=1), calibration=calibration)
+        return HeldOutClassifier(
+            self.classes, parts[0] if n_own == 1 else np.stack(parts[:n_own], axis=1), calibration=calibration
+        )

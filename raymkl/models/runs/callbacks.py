@@ -1,13 +1,16 @@
-"""Callbacks of a fit: scikit-learn's protocol (`sklearn.callback`, there since 1.9) over the rounds of the engine.
+"""Callbacks of a fit: scikit-learn's protocol (`sklearn.callback`, there since 1.9) over the rounds of the
+engine.
 
     setup             before the fit
-    on_fit_task_begin, on_fit_task_end    of the fit as a whole (`context.task_name` is "fit") and of every round within it ("round")
+    on_fit_task_begin, on_fit_task_end    of the fit as a whole (`context.task_name` is "fit") and of every
+                                          round within it ("round")
     teardown          after the fit, also after one that failed
 
-A hook hears of a round when its rows of the history are there, so that both hooks of a round are called one after the other, with
-`metadata={"rows": rows}`: one dict per problem (class) that took part, as in `history_`. How many rounds there will be is not known
-beforehand. A hook that returns True from `on_fit_task_end` of a round ends the fit: the model is then the best point so far, with its
-certified gap. An exception ends the fit and goes to the caller; processes of Ray are gone then, or free again in a session.
+A hook hears of a round when its rows of the history are there, so that both hooks of a round are called one
+after the other, with `metadata={"rows": rows}`: one dict per problem (class) that took part, as in
+`history_`. How many rounds there will be is not known beforehand. A hook that returns True from
+`on_fit_task_end` of a round ends the fit: the model is then the best point so far, with its certified gap. An
+exception ends the fit and goes to the caller; processes of Ray are gone then, or free again in a session.
 
 Where scikit-learn is older there is no protocol, and estimators have no `set_callbacks`.
 """
@@ -48,7 +51,9 @@ Fit = TypeVar("Fit", bound=Callable[..., Any])
 
 
 def a_run(fit: Fit) -> Fit:
-    """Around the `fit` of an estimator: its callbacks hear of it, and a run with a name leaves its results."""
+    """Around the `fit` of an estimator: its callbacks hear of it, and a run with a name leaves its
+    results.
+    """
 
     @wraps(fit)
     def run(self: Any, X: Any, y: Any = None, *more: Any, **named: Any) -> Any:
@@ -71,14 +76,22 @@ def _with_callbacks(model: Any, fit: Callable[..., Any], X: Any, y: Any, *more: 
         metadata = None if weights is None else {"sample_weight": weights}
         context.call_on_fit_task_begin(estimator=model, X=X, y=y, metadata=metadata)
         fit(model, X, y, *more, **named)
-        # At the end the estimator itself is the fitted one: nothing has to be put together for those who ask for one.
-        context.call_on_fit_task_end(estimator=model, X=X, y=y, metadata=metadata, reconstruction_attributes=dict)
+        # At the end the estimator itself is the fitted one: nothing has to be put together for those who ask
+        # for one.
+        context.call_on_fit_task_end(
+            estimator=model, X=X, y=y, metadata=metadata, reconstruction_attributes=dict
+        )
 
     observed(model)
 
 
-def run_of(model: Any, rows: dict, problem: Any, heads: Any, report: Any = None, engine: Any = None) -> Trained:
-    """`engine.train` for an estimator, whose callbacks hear of every round. engine : another one than the estimator's, or None."""
+def run_of(
+    model: Any, rows: dict, problem: Any, heads: Any, report: Any = None, engine: Any = None
+) -> Trained:
+    """`engine.train` for an estimator, whose callbacks hear of every round.
+
+    engine : another one than the estimator's, or None.
+    """
     elsewhere = getattr(model, "_train_elsewhere", None)
     if elsewhere is not None:  # a search has blocks of these rows already
         return elsewhere(rows, problem, heads)
@@ -92,7 +105,9 @@ def stop_was_asked(model: Any) -> bool:
 
 
 def listener(model: Any) -> Callable[[list[dict]], bool] | None:
-    """What the engine, or a model's loop of its own, calls with the rows of every round; whether it is to end. None for nobody."""
+    """What the engine, or a model's loop of its own, calls with the rows of every round; whether it is to
+    end. None for nobody.
+    """
     context = getattr(model, "_callback_fit_ctx", None)
     if context is None:
         return None

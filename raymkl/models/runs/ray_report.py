@@ -17,11 +17,13 @@ MODEL = "model.raymkl"
 
 
 class RayReport:
-    """Reports a fit from inside a function of Ray Tune or Ray Train: metrics while it runs, metrics and the model at its end.
+    """Reports a fit from inside a function of Ray Tune or Ray Train: metrics while it runs, metrics and the
+    model at its end.
 
-    A report of a round has the numbers of its rows of the history: those of the problem (class) with the largest gap, where there are
-    several. The last report has `gap` and `converged` of the model too, and a checkpoint with `model.raymkl`, which `raymkl.load` reads.
-    In a Train function with several workers, all of them must fit the same way, since Ray waits for a report of each.
+    A report of a round has the numbers of its rows of the history: those of the problem (class) with the
+    largest gap, where there are several. The last report has `gap` and `converged` of the model too, and a
+    checkpoint with `model.raymkl`, which `raymkl.load` reads. In a Train function with several workers, all
+    of them must fit the same way, since Ray waits for a report of each.
 
     Parameters
     ----------
@@ -118,13 +120,19 @@ class RayReport:
 def metrics_of(rows: list[dict]) -> dict[str, Any]:
     """Numbers of the rows of a round: those of the row with the largest gap, where there are several."""
     worst = max(rows, key=lambda row: row.get("gap", 0.0))
-    numbers = {name: value for name, value in worst.items() if isinstance(value, Real) and not isinstance(value, bool)}
+    numbers = {
+        name: value
+        for name, value in worst.items()
+        if isinstance(value, Real) and not isinstance(value, bool)
+    }
     numbers.pop("head", None)
     return {**numbers, "problems": len(rows)}
 
 
 def _place() -> tuple[Callable[..., None], Any]:
-    """What reports, and the class of its checkpoints: of the Tune function or of the Train function that runs this."""
+    """What reports, and the class of its checkpoints: of the Tune function or of the Train function that runs
+    this.
+    """
     from ray import train, tune
 
     try:

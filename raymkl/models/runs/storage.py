@@ -57,7 +57,9 @@ def leave_results(model: Any) -> None:
     try:
         write_table(table_of(model), f"{folder}/model.raymkl", files)
         saved = "model.raymkl"
-    except TypeError as error:  # it holds a function of the user's: a run that went well does not fail for that
+    except (
+        TypeError
+    ) as error:  # it holds a function of the user's: a run that went well does not fail for that
         saved = f"not saved: {error}"
     with whole_file(f"{folder}/history.parquet", files) as sink:
         pq.write_table(_history(model.history_), sink)
@@ -86,7 +88,11 @@ def _described(model: Any) -> dict[str, Any]:
         "estimator": type(model).__name__,
         "parameters": {name: repr(value) for name, value in model.get_params(deep=False).items()},
         "sizes": {name: _plain(value) for name, value in sizes.items() if value is not None},
-        **{name: _plain(getattr(model, attribute)) for name, attribute in FACTS.items() if hasattr(model, attribute)},
+        **{
+            name: _plain(getattr(model, attribute))
+            for name, attribute in FACTS.items()
+            if hasattr(model, attribute)
+        },
         "seconds": float(model.history_[-1]["seconds"]) if model.history_ else 0.0,
         "rounds": len({row.get("round", place) for place, row in enumerate(model.history_)}),
         "versions": {"python": platform.python_version(), **_versions()},

@@ -1,4 +1,6 @@
-"""Multi-class multiple kernel learning by stochastic steps: `estimator` is the model, `stream` the rows of one that keep coming."""
+"""Multi-class multiple kernel learning by stochastic steps: `estimator` is the model, `stream` the rows of
+one that keep coming.
+"""
 
 from .estimator import StochasticMKLClassifier
 

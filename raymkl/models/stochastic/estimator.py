@@ -43,13 +43,16 @@ NO_ROWS = "needs rows to compare, which ready-made matrices do not have; use Non
 class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     """Classification over a learned combination of kernels, all classes in one problem, by stochastic steps.
 
-        min_w  1/2 ||w||_{2,p}^2 + sum_m rho_m ||w_m|| + sum_i C_i max_k( [k != y_i] + f_k(x_i) - f_{y_i}(x_i) )
+        min_w  1/2 ||w||_{2,p}^2 + sum_m rho_m ||w_m|| + sum_i C_i max_k( [k != y_i] + f_k(x_i) - f_{y_i}(x_i)
+               )
         f_k(x) = sum_m <w_km, phi_m(x)>,   ||w_m||^2 = sum_k ||w_km||^2,   rho_m = beta * cost_m * sum_i C_i
 
-    Mirror descent by dual averaging: rows are visited in random order; one whose best wrong class comes within one of the right one is
-    added to the right class and taken from the wrong one. At the end of every epoch the counts are a feasible point of the dual problem,
-    so that primal value, dual value and gap are known. kernel_costs=None is UFO-MKL, "tail" is SMSD-MKL, normalize="tail" is Conv-MKL. The
-    gap falls like C n k(x, x) / epochs; `MKLClassifier` gets to a small one in less time, this one to a useful model of very many rows.
+    Mirror descent by dual averaging: rows are visited in random order; one whose best wrong class comes
+    within one of the right one is added to the right class and taken from the wrong one. At the end of every
+    epoch the counts are a feasible point of the dual problem, so that primal value, dual value and gap are
+    known. kernel_costs=None is UFO-MKL, "tail" is SMSD-MKL, normalize="tail" is Conv-MKL. The gap falls like
+    C n k(x, x) / epochs; `MKLClassifier` gets to a small one in less time, this one to a useful model of very
+    many rows.
 
     Parameters
     ----------
@@ -68,23 +71,27 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     max_iter, tol : int, float
         Epochs at most, and the relative gap (primal - dual) / primal to reach.
     n_landmarks : int or None
-        Explicit features from the kernels' values with so many random rows, the same for all kernels, so that an epoch costs O(n) and
-        rows are read in batches and not kept. The certificate is then that of the approximate kernels. None: the kernels themselves.
+        Explicit features from the kernels' values with so many random rows, the same for all kernels, so that
+        an epoch costs O(n) and rows are read in batches and not kept. The certificate is then that of the
+        approximate kernels. None: the kernels themselves.
     normalize : {None, "multiplicative", "spherical", "trace", "tail"}
         Normalisation of the kernels, learned from the training rows. "tail" divides by the tail sums above.
     class_weight : dict, "balanced" or None
     engine, ray_params : as for `MKLClassifier`.
     random_state : int, RandomState or None
-        Of the order of rows and of the landmarks. The same seed gives the same model on any number of shards. Rows out of a path or Dataset
-        are, with landmarks, shuffled within windows of 32,768: there they should not be sorted by class.
+        Of the order of rows and of the landmarks. The same seed gives the same model on any number of shards.
+        Rows out of a path or Dataset are, with landmarks, shuffled within windows of 32,768: there they
+        should not be sorted by class.
     verbose : int
         1 prints a line per epoch to standard error.
 
     Attributes
     ----------
     classes_ : (K,) labels. n_features_in_ : int. kernel_weights_ : (M,). intercept_ : (K,) zeros.
-    support_ : (n_support,) training rows that lost a margin (of landmarks: these). dual_coef_ : (K, n_support), without landmarks.
-    landmarks_ : (L,) numbers of training rows. landmark_coef_ : (K, M, L), f_k(x) = sum_ml landmark_coef_[k, m, l] k_m(x, z_l).
+    support_ : (n_support,) training rows that lost a margin (of landmarks: these). dual_coef_ : (K,
+    n_support), without landmarks.
+    landmarks_ : (L,) numbers of training rows. landmark_coef_ : (K, M, L), f_k(x) = sum_ml landmark_coef_[k,
+    m, l] k_m(x, z_l).
     primal_objective_, dual_objective_, duality_gap_ : float. converged_ : bool. n_iter_ : int, epochs.
     history_ : list of dicts, one per epoch: epoch, seconds (since the start), primal, dual, gap.
     tail_sums_ : (M,), where they were asked for. kernels_, engine_used_, expansion_ : as for `MKLClassifier`.
@@ -94,7 +101,8 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     >>> from sklearn.datasets import load_iris
     >>> from raymkl import StochasticMKLClassifier, kernels
     >>> X, y = load_iris(return_X_y=True)
-    >>> clf = StochasticMKLClassifier(kernels=kernels.rbf([0.1, 1.0]), C=0.1, max_iter=200, tol=0.05, engine="local", random_state=0)
+    >>> clf = StochasticMKLClassifier(kernels=kernels.rbf([0.1, 1.0]), C=0.1, max_iter=200, tol=0.05,
+    ...     engine="local", random_state=0)
     >>> clf.fit(X, y).converged_
     True
 
@@ -142,7 +150,7 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    # -- checks -------------------------------------------------------------------------------------------------------
+    # -- checks ------------------------------------------------------------------------------------
 
     def _check_params(self) -> None:
         _number("C", self.C, 0.0, strict=True)
@@ -150,18 +158,26 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         _number("beta", self.beta, 0.0)
         _number("batch_size", self.batch_size, 1, whole=True)
         _number("max_iter", self.max_iter, 1, whole=True)
-        if self.p is not None and not (isinstance(self.p, Real) and not isinstance(self.p, bool) and 1 < self.p <= 2):
-            raise ValueError(f"p must be a number in (1, 2] or None, the block norm over kernels; got {self.p!r}")
+        if self.p is not None and not (
+            isinstance(self.p, Real) and not isinstance(self.p, bool) and 1 < self.p <= 2
+        ):
+            raise ValueError(
+                f"p must be a number in (1, 2] or None, the block norm over kernels; got {self.p!r}"
+            )
         known = self.normalize is None or (isinstance(self.normalize, str) and self.normalize in NORMALIZE)
         if not known and self._zeta() is None:
-            raise ValueError(f"normalize must be one of {', '.join(map(repr, NORMALIZE))}; got {self.normalize!r}")
+            raise ValueError(
+                f"normalize must be one of {', '.join(map(repr, NORMALIZE))}; got {self.normalize!r}"
+            )
         if self.n_landmarks is not None:
             _number("n_landmarks", self.n_landmarks, 1, whole=True)
             if isinstance(self.kernels, str) and self.kernels == "precomputed":
                 raise ValueError(f"n_landmarks={self.n_landmarks} {NO_ROWS}")
         check_engine(self.engine)
         if self.ray_params is not None and not isinstance(self.ray_params, RayParams):
-            raise TypeError(f"ray_params must be a raymkl.RayParams or None, got {type(self.ray_params).__name__}")
+            raise TypeError(
+                f"ray_params must be a raymkl.RayParams or None, got {type(self.ray_params).__name__}"
+            )
         costs_of(self.kernel_costs)
 
     def _zeta(self) -> int | None:
@@ -179,12 +195,15 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         if any(map(is_matrix, kernels)):
             raise ValueError(f"n_landmarks={self.n_landmarks} {NO_ROWS}")
         if self.n_landmarks > n:
-            raise ValueError(f"n_landmarks={self.n_landmarks} is more than the {n} rows (of positive weight) that there are")
+            raise ValueError(
+                f"n_landmarks={self.n_landmarks} is more than the {n} rows (of positive weight) that there "
+                "are"
+            )
 
     _check_labels = MKLClassifier._check_labels
     _row_weights = MKLClassifier._row_weights
 
-    # -- training -----------------------------------------------------------------------------------------------------
+    # -- training ----------------------------------------------------------------------------------
 
     @a_run
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> StochasticMKLClassifier:
@@ -218,11 +237,14 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
             self._fit_landmarks(rows, task, normalisation)
         last = self.history_[-1]
         self.n_iter_ = last["epoch"]
-        self.primal_objective_, self.dual_objective_, self.duality_gap_ = (float(last[key]) for key in ("primal", "dual", "gap"))
+        self.primal_objective_, self.dual_objective_, self.duality_gap_ = (
+            float(last[key]) for key in ("primal", "dual", "gap")
+        )
         self.converged_ = bool(self.duality_gap_ <= self.tol)
         if not self.converged_ and not stop_was_asked(self):
             warnings.warn(
-                f"stopped after {self.n_iter_} epochs with a relative duality gap of {self.duality_gap_:.3g}, above tol={self.tol:g}; the "
+                f"stopped after {self.n_iter_} epochs with a relative duality gap of "
+                f"{self.duality_gap_:.3g}, above tol={self.tol:g}; the "
                 "model is feasible and its gap is certified, but raise max_iter or tol, or lower C",
                 ConvergenceWarning,
                 stacklevel=3,
@@ -239,7 +261,8 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     ) -> tuple[dict, list[Kernel], np.ndarray, np.ndarray]:
         """Rows, kernels, classes 0..K-1 (n,) and weights (n,), all checked.
 
-        classes : (K,) labels of a stream that y is among, or None for those of y. reset : whether columns need not be those known.
+        classes : (K,) labels of a stream that y is among, or None for those of y. reset : whether columns
+        need not be those known.
         """
         self._check_params()
         if y is None:
@@ -270,29 +293,41 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
             seed=seed,
         )
 
-    def _set_constants(self, rows: dict, kernels: list[Kernel], heads: list[Head], known: dict | None = None) -> None:
+    def _set_constants(
+        self, rows: dict, kernels: list[Kernel], heads: list[Head], known: dict | None = None
+    ) -> None:
         """Nothing: prices and tail sums are those of `_tails`."""
 
-    def _tails(self, rows: dict, kernels: list[Kernel], weights: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
-        """Factors (M,) of normalisation by tail sums, or None for another kind, and costs (M,): tail sums are of the kernels as given."""
+    def _tails(
+        self, rows: dict, kernels: list[Kernel], weights: np.ndarray
+    ) -> tuple[np.ndarray | None, np.ndarray]:
+        """Factors (M,) of normalisation by tail sums, or None for another kind, and costs (M,): tail sums are
+        of the kernels as given.
+        """
         used, zeta, costs = weights > 0, self._zeta(), costs_of(self.kernel_costs, len(kernels))
         priced = isinstance(costs, str) and self.beta > 0
         sums: dict[int, np.ndarray] = {}
         for wanted in dict.fromkeys(([] if zeta is None else [zeta]) + ([ZETA] if priced else [])):
             # A kernel without a tail costs nothing, but cannot be divided by it.
-            sums[wanted] = tail_sums(rows, kernels, used, wanted, self.engine, self.ray_params, needed=wanted == zeta)
+            sums[wanted] = tail_sums(
+                rows, kernels, used, wanted, self.engine, self.ray_params, needed=wanted == zeta
+            )
         if sums:
             self.tail_sums_ = sums[ZETA if zeta is None else zeta]
         if costs is None or isinstance(costs, str):
             costs = sums[ZETA] / used.sum() if priced else np.ones(len(kernels))
         return None if zeta is None else 1.0 / sums[zeta], costs
 
-    def _run(self, rows: dict, kernels: list[Kernel], program: Any, weights: np.ndarray, gating: Any = None) -> tuple[Any, Any, Any]:
+    def _run(
+        self, rows: dict, kernels: list[Kernel], program: Any, weights: np.ndarray, gating: Any = None
+    ) -> tuple[Any, Any, Any]:
         """What the engine makes of a program, the problem, and the gate of every kernel."""
         # Tail sums are not learned by the engine; its own kinds are.
         problem, working, gate_of_entry = self._describe(rows, kernels, [self._head(weights)], gating)
         # Columns are met again in every epoch: it pays to keep them.
-        trained = run_of(self, working, replace(problem, light=frozenset()), program, _say if self.verbose else None)
+        trained = run_of(
+            self, working, replace(problem, light=frozenset()), program, _say if self.verbose else None
+        )
         self._keep_run(trained)
         return trained.results, problem, gate_of_entry
 
@@ -301,7 +336,9 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         kind = self.normalize if isinstance(self.normalize, str) and self._zeta() is None else None
         return Head(np.zeros(len(weights)), weights, Hinge(), LpNorm(2.0), normalize=kind)
 
-    def _fit_kernels(self, rows: dict, kernels: list[Kernel], task: Task, normalisation: np.ndarray | None) -> None:
+    def _fit_kernels(
+        self, rows: dict, kernels: list[Kernel], task: Task, normalisation: np.ndarray | None
+    ) -> None:
         program = LostMargins(task, self._head(task.weights), normalisation)
         found: Averaged
         found, problem, gate_of_entry = self._run(rows, kernels, program, task.weights)
@@ -323,8 +360,19 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         """Features of some rows by view key, of the views that kernels read."""
         return fetch({key: rows[key] for kernel in self.kernels_ for key in kernel.views}, ids)
 
-    def _average(self, rows: dict, task: Task, where: dict, factors: np.ndarray | None, state: State | None, stream: bool) -> Featured:
-        """Dual averaging over features of rows. where : features of the landmarks. The rest as in `LandmarkAveraging`."""
+    def _average(
+        self,
+        rows: dict,
+        task: Task,
+        where: dict,
+        factors: np.ndarray | None,
+        state: State | None,
+        stream: bool,
+    ) -> Featured:
+        """Dual averaging over features of rows.
+
+        where : features of the landmarks. The rest as in `LandmarkAveraging`.
+        """
         if not isinstance(rows, PlacedRows) and any(isinstance(array, SourceView) for array in rows.values()):
             rows = {key: array.streaming() for key, array in rows.items()}
             task = replace(task, window=WINDOW_ROWS)
@@ -356,10 +404,14 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
             entry_factors=found.points,
         )
 
-    # -- rows that keep coming ----------------------------------------------------------------------------------------
+    # -- rows that keep coming ---------------------------------------------------------------------
 
-    @available_if(lambda self: self.n_landmarks is not None)  # else every row that was ever seen would have to be kept
-    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> StochasticMKLClassifier:
+    @available_if(
+        lambda self: self.n_landmarks is not None
+    )  # else every row that was ever seen would have to be kept
+    def partial_fit(
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
+    ) -> StochasticMKLClassifier:
         """Visit more rows, once, of a model with landmarks.
 
         The first call takes the landmarks out of its rows and needs all labels that will ever come; after
@@ -386,7 +438,10 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         self._check_params()
         first = not hasattr(self, "_stream")
         if self._zeta() is not None or (isinstance(self.kernel_costs, str) and self.beta > 0):
-            raise ValueError("tail sums are those of all rows, which a stream does not show; use another normalize and kernel_costs")
+            raise ValueError(
+                "tail sums are those of all rows, which a stream does not show; use another normalize and "
+                "kernel_costs"
+            )
         known = all_classes(classes, None if first else self.classes_)
         rows, kernels, y, weights = self._inputs(X, y, sample_weight, known, reset=first)
         self._check_rows(kernels, int(np.count_nonzero(weights)) if first else self.expansion_.n_train)
@@ -414,7 +469,7 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         self.converged_ = False
         return self
 
-    # -- prediction ---------------------------------------------------------------------------------------------------
+    # -- prediction --------------------------------------------------------------------------------
 
     @datasets_too
     def decision_function(self, X: Any) -> np.ndarray:

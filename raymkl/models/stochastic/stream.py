@@ -15,9 +15,11 @@ from ...engine.programs.landmarks import Featured, State
 
 @dataclass
 class Stream:
-    """Where dual averaging stands, as if every row had been visited once, so that rows that come later count as much.
+    """Where dual averaging stands, as if every row had been visited once, so that rows that come later count
+    as much.
 
-    state : sums over all rows so far. seed : of the order of rows. normalisation : (M,) factors of the kernels, those of the first rows.
+    state : sums over all rows so far. seed : of the order of rows. normalisation : (M,) factors of the
+    kernels, those of the first rows.
     """
 
     state: State
@@ -50,18 +52,28 @@ class Stream:
 
 
 def all_classes(classes: Any, known: np.ndarray | None) -> np.ndarray:
-    """(K,) ascending labels that will ever come. classes : as given, or None. known : those of earlier calls, None for the first one."""
+    """(K,) ascending labels that will ever come.
+
+    classes : as given, or None. known : those of earlier calls, None for the first one.
+    """
     if known is None and classes is None:
-        raise ValueError("classes must be given to the first call of partial_fit: all labels that will ever come")
+        raise ValueError(
+            "classes must be given to the first call of partial_fit: all labels that will ever come"
+        )
     if classes is None:
         return known
     labels = np.unique(column_or_1d(classes))
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         raise ValueError("classes contains NaN or infinity")
     if known is not None and not np.array_equal(labels, known):
-        raise ValueError(f"classes {labels.tolist()} are not those of the calls before, {known.tolist()}; leave them out, or begin anew")
+        raise ValueError(
+            f"classes {labels.tolist()} are not those of the calls before, {known.tolist()}; leave them out, "
+            "or begin anew"
+        )
     if len(labels) < 2:
-        raise ValueError(f"classes has {len(labels)} class(es), {labels.tolist()}; a classifier needs at least two classes")
+        raise ValueError(
+            f"classes has {len(labels)} class(es), {labels.tolist()}; a classifier needs at least two classes"
+        )
     return labels
 
 
@@ -72,20 +84,26 @@ def labels_among(y: Any, n: int, classes: np.ndarray) -> np.ndarray:
         raise ValueError(f"X and y have different lengths: X has {n} rows, y has {len(y)}")
     unknown = y[~np.isin(y, classes)]
     if len(unknown):
-        raise ValueError(f"y has the label {unknown[:1].tolist()[0]!r}, which is not among the classes {classes.tolist()}")
+        raise ValueError(
+            f"y has the label {unknown[:1].tolist()[0]!r}, which is not among the classes {classes.tolist()}"
+        )
     return y
 
 
 def weights_of(sample_weight: Any, class_weight: Any, y: np.ndarray) -> np.ndarray:
     """(n,) weights of rows: sample_weight times the weight of their class, some of them above 0."""
-    weights = _check_sample_weight(sample_weight, np.empty((len(y), 1)), dtype=np.float64, ensure_non_negative=True)
+    weights = _check_sample_weight(
+        sample_weight, np.empty((len(y), 1)), dtype=np.float64, ensure_non_negative=True
+    )
     if isinstance(class_weight, dict):
         by_class = np.array([class_weight.get(label, 1.0) for label in y.tolist()], np.float64)
         if not np.all(np.isfinite(by_class) & (by_class >= 0)):
             raise ValueError(f"class_weight must have finite numbers >= 0, got {class_weight!r}")
         weights = weights * by_class
     elif class_weight is not None:
-        raise ValueError(f"class_weight={class_weight!r} counts all rows, which a stream does not show; give a dict")
+        raise ValueError(
+            f"class_weight={class_weight!r} counts all rows, which a stream does not show; give a dict"
+        )
     if not weights.any():
         raise ValueError("sample_weight and class_weight leave no row with a weight above 0")
     return weights

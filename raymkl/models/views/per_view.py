@@ -48,7 +48,8 @@ class PerView(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # t
     >>> V = Views({"rna": 100 * rng.normal(size=(40, 6)), "ct": rng.normal(size=(40, 3))})
     >>> y = V["rna"][:, 0] + 100 * V["ct"][:, 0] > 0
     >>> bank = [kernels.RBF(0.1, view="rna"), kernels.RBF(0.1, view="ct")]
-    >>> model = make_pipeline(PerView({"rna": StandardScaler()}), MKLClassifier(bank, engine="local")).fit(V[:30], y[:30])
+    >>> model = make_pipeline(PerView({"rna": StandardScaler()}), MKLClassifier(bank,
+    ...     engine="local")).fit(V[:30], y[:30])
     >>> model.predict(V[30:]).shape
     (10,)
     """
@@ -62,7 +63,7 @@ class PerView(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # t
         tags.no_validation = True
         return tags
 
-    # -- parameters ------------------------------------------------------------------------------------------
+    # -- parameters --------------------------------------------------------------------------------
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Parameters by name; deep ones are the transformers by view, and theirs as `<view>__<parameter>`.
@@ -82,7 +83,12 @@ class PerView(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # t
             for name, transformer in self.transformers.items():
                 params[name] = transformer
                 if hasattr(transformer, "get_params") and not isinstance(transformer, type):
-                    params.update({f"{name}__{inner}": value for inner, value in transformer.get_params(deep=True).items()})
+                    params.update(
+                        {
+                            f"{name}__{inner}": value
+                            for inner, value in transformer.get_params(deep=True).items()
+                        }
+                    )
         return params
 
     def set_params(self, **params: Any) -> PerView:
@@ -101,7 +107,11 @@ class PerView(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # t
         if "transformers" in params:
             self.transformers = params.pop("transformers")
         if isinstance(self.transformers, Mapping):
-            replaced = {name: params.pop(name) for name in list(params) if name in self.transformers and name != "remainder"}
+            replaced = {
+                name: params.pop(name)
+                for name in list(params)
+                if name in self.transformers and name != "remainder"
+            }
             if replaced:
                 self.transformers = {**self.transformers, **replaced}  # the dict may be another one's, too
         return super().set_params(**params)
@@ -126,26 +136,42 @@ class PerView(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # t
 
     def _check_params(self, X: Views) -> None:
         if not isinstance(self.transformers, Mapping):
-            raise TypeError(f"transformers must be a dict from names of views to transformers, got {type(self.transformers).__name__}")
+            raise TypeError(
+                "transformers must be a dict from names of views to transformers, got "
+                f"{type(self.transformers).__name__}"
+            )
         if not isinstance(self.remainder, str) or self.remainder not in WORDS:
-            raise ValueError(f"remainder must be one of {', '.join(map(repr, WORDS))}; got {self.remainder!r}")
+            raise ValueError(
+                f"remainder must be one of {', '.join(map(repr, WORDS))}; got {self.remainder!r}"
+            )
         for name, transformer in self.transformers.items():
             if name not in X:
-                raise ValueError(f"transformers names the view {name!r}, which is not in X; its views are {list(X.names)}")
+                raise ValueError(
+                    f"transformers names the view {name!r}, which is not in X; its views are {list(X.names)}"
+                )
             if name in ("transformers", "remainder") or "__" in name:
-                raise ValueError(f"a view that has a transformer cannot be called {name!r}, which would be a parameter; rename it")
+                raise ValueError(
+                    f"a view that has a transformer cannot be called {name!r}, which would be a parameter; "
+                    "rename it"
+                )
             if isinstance(transformer, str) and transformer in WORDS:
                 continue
-            if isinstance(transformer, type) or not all(hasattr(transformer, method) for method in ("fit", "transform")):
+            if isinstance(transformer, type) or not all(
+                hasattr(transformer, method) for method in ("fit", "transform")
+            ):
                 raise TypeError(
-                    f"transformers[{name!r}] must have fit and transform, or be one of {', '.join(map(repr, WORDS))}; got {transformer!r}"
+                    f"transformers[{name!r}] must have fit and transform, or be one of "
+                    f"{', '.join(map(repr, WORDS))}; got {transformer!r}"
                 )
             if name in X.matrices:
-                raise ValueError(f"view {name!r} is a ready-made matrix, whose rows know their columns; it cannot be transformed")
+                raise ValueError(
+                    f"view {name!r} is a ready-made matrix, whose rows know their columns; it cannot be "
+                    "transformed"
+                )
             if not X.has(name).any():
                 raise ValueError(f"no row of X has view {name!r}, so {transformer!r} cannot be fitted")
 
-    # -- fitting and transforming ----------------------------------------------------------------------------
+    # -- fitting and transforming ------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any = None) -> PerView:
         """Fit every transformer to the rows that have its view.
@@ -163,7 +189,8 @@ class PerView(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # t
         return self
 
     def fit_transform(self, X: Any, y: Any = None) -> Views:
-        """Fit every transformer to the rows that have its view, and transform these; see `fit` and `transform`.
+        """Fit every transformer to the rows that have its view, and transform these; see `fit` and
+        `transform`.
 
         Parameters
         ----------
@@ -251,4 +278,7 @@ def _as_views(X: Any) -> Views:
 
 def _check_rows(view: Any, n: int, name: str, transformer: Any) -> None:
     if n_rows(view) != n:
-        raise ValueError(f"the transformer of view {name!r} made {n_rows(view)} rows of {n}; each row must stay one: {transformer!r}")
+        raise ValueError(
+            f"the transformer of view {name!r} made {n_rows(view)} rows of {n}; each row must stay one: "
+            f"{transformer!r}"
+        )

@@ -8,7 +8,9 @@ from .one_class import OneClass
 from .residual import EpsilonInsensitive, Huber, Quantile, Squared, SquaredEpsilonInsensitive
 
 CLASSIFICATION: dict[str, type[Loss]] = {loss.name: loss for loss in (Hinge, SquaredHinge, Logistic, Squared)}
-REGRESSION: dict[str, type[Loss]] = {loss.name: loss for loss in (EpsilonInsensitive, Squared, SquaredEpsilonInsensitive, Huber, Quantile)}
+REGRESSION: dict[str, type[Loss]] = {
+    loss.name: loss for loss in (EpsilonInsensitive, Squared, SquaredEpsilonInsensitive, Huber, Quantile)
+}
 
 __all__ = [
     "CLASSIFICATION",

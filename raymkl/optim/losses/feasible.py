@@ -1,4 +1,6 @@
-"""Points that are brought into the box of a loss and onto their sum, as it takes to begin with the solution of another problem."""
+"""Points that are brought into the box of a loss and onto their sum, as it takes to begin with the solution
+of another problem.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ LEVEL_STEPS = 60
 
 
 def feasible(terms: Terms, a: np.ndarray, total: float = 0.0) -> np.ndarray:
-    """The point a (n,) brought into the box and onto sum(a) = total; a point that is feasible stays as it is, up to round-off."""
+    """The point a (n,) brought into the box and onto sum(a) = total; a point that is feasible stays as it is,
+    up to round-off.
+    """
     a = np.clip(a, terms.lower, terms.upper)
     if terms.loss.is_joint:  # what sums to zero are the variables of a row, over several heads
         return a
@@ -32,7 +36,9 @@ def feasible(terms: Terms, a: np.ndarray, total: float = 0.0) -> np.ndarray:
 
 
 def keeping_sum(terms: Terms, slopes: np.ndarray, total: float) -> np.ndarray:
-    """Dual variables (n,) of smooth terms with the given slopes (n,), all shifted by one number such that they sum to `total`."""
+    """Dual variables (n,) of smooth terms with the given slopes (n,), all shifted by one number such that
+    they sum to `total`.
+    """
     low, high, shift = -np.inf, np.inf, 0.0
     values = terms.at_slope(slopes)
     for _ in range(LEVEL_STEPS):

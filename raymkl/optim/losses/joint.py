@@ -3,9 +3,9 @@
     loss_i = max_k( [k != y_i] + f_k(x_i) - f_{y_i}(x_i) )
     term_i = a_{i,y_i},      a_ik <= c_i [k = y_i],    sum_k a_ik = 0 for every row
 
-Every class is a head with dual variables of its own, which share rows, kernels and weights; what couples them is here. The derivative of
-the dual objective is `residual_ik = [k = y_i] - f_k(x_i)`, and a row is optimal when no class that may grow has a larger residual than any
-other class. There is no intercept.
+Every class is a head with dual variables of its own, which share rows, kernels and weights; what couples them
+is here. The derivative of the dual objective is `residual_ik = [k = y_i] - f_k(x_i)`, and a row is optimal
+when no class that may grow has a larger residual than any other class. There is no intercept.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from .loss import Loss
 class JointHinge(Loss):
     """The part of one class. label : its number. Targets are the numbers of the rows' classes.
 
-    term = a where it is the row's own class, else 0;    0 <= a <= c for rows of the class, -c <= a <= 0 for others.
+    term = a where it is the row's own class, else 0;    0 <= a <= c for rows of the class, -c <= a <= 0 for
+    others.
     """
 
     label: int = 0
@@ -45,7 +46,10 @@ def joint_losses(F: np.ndarray, targets: np.ndarray) -> np.ndarray:
 
 
 def joint_violations(F: np.ndarray, A: np.ndarray, targets: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-    """(n,) how far every row is from optimal, given the others; zero for masked rows. A : (n, K) dual variables. bounds : (n,)."""
+    """(n,) how far every row is from optimal, given the others; zero for masked rows.
+
+    A : (n, K) dual variables. bounds : (n,).
+    """
     rows, own = np.arange(len(F)), np.asarray(targets, int)
     residual = -F
     residual[rows, own] += 1.0

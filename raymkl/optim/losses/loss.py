@@ -1,14 +1,16 @@
 """What the engine asks of a loss, and its part of the dual on some rows.
 
-    primal   sum_i c_i loss(f_i, y_i)          dual   sum_i term_i(a_i),   term_i(a) = -c_i conj(-a / c_i),   lower_i <= a_i <= upper_i
+    primal   sum_i c_i loss(f_i, y_i)          dual   sum_i term_i(a_i),   term_i(a) = -c_i conj(-a / c_i),
+             lower_i <= a_i <= upper_i
 
-`c_i = C * sample_weight_i * class_weight_i` are the bounds. A row with bound 0 has an empty box and no loss: it is masked out, and its f is
-a held-out prediction.
+`c_i = C * sample_weight_i * class_weight_i` are the bounds. A row with bound 0 has an empty box and no loss:
+it is masked out, and its f is a held-out prediction.
 
 The sub-problems take terms of two kinds:
 
     boxed    term_i(a) = linear_i a - kink |a| - ridge_i a^2 / 2   over a box, possibly without ends
-    smooth   anything strictly concave and differentiable between the ends of the box, where a dual variable never lies
+    smooth   anything strictly concave and differentiable between the ends of the box, where a dual variable
+             never lies
 """
 
 from __future__ import annotations
@@ -22,9 +24,12 @@ import numpy as np
 class Loss:
     """A loss. Targets are +1/-1 for classification and numbers for regression.
 
-    kink : factor of |a_i| in the dual; 0 where the dual has no kink at zero. is_curved : whether the slope of a term depends on a.
-    is_smooth : of which kind the terms are; then every row is a support vector, and rounds are passes over blocks of rows.
-    is_joint : whether the loss of a row is that of several heads together, whose dual variables sum to zero in every row (see `joint`).
+    kink : factor of |a_i| in the dual; 0 where the dual has no kink at zero. is_curved : whether the slope of
+    a term depends on a.
+    is_smooth : of which kind the terms are; then every row is a support vector, and rounds are passes over
+    blocks of rows.
+    is_joint : whether the loss of a row is that of several heads together, whose dual variables sum to zero
+    in every row (see `joint`).
     """
 
     name = ""
@@ -49,7 +54,9 @@ class Loss:
         return np.asarray(targets, dtype=float)
 
     def slope(self, a: np.ndarray, targets: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-        """Derivative (n,) of every term at a, without the kink: the f at which a row would want this very dual variable."""
+        """Derivative (n,) of every term at a, without the kink: the f at which a row would want this very
+        dual variable.
+        """
         if not self.is_curved:
             return self.linear(targets)
         return self.linear(targets) - a * self.curvature(a, targets, bounds)
@@ -76,7 +83,9 @@ class Loss:
         return np.where((a >= lower - slack) & (a <= upper + slack), -term, np.inf)
 
     def start(self, targets: np.ndarray, bounds: np.ndarray, total: float) -> np.ndarray | None:
-        """Feasible dual variables (n,) to begin with, where zero is not one of them or not a good one; else None."""
+        """Feasible dual variables (n,) to begin with, where zero is not one of them or not a good one; else
+        None.
+        """
         return None
 
 
@@ -119,17 +128,21 @@ class Terms:
         return self.loss.at_slope(u, self.targets, self.bounds)
 
     def residual(self, a: np.ndarray, f: np.ndarray, intercept: float) -> np.ndarray:
-        """Derivative (n,) of the dual objective, without the kink; equal for all rows at the optimum, minus the intercept there.
+        """Derivative (n,) of the dual objective, without the kink; equal for all rows at the optimum, minus
+        the intercept there.
 
-        Of smooth terms it is the way that is left to go, from a to the dual variable that belongs to f + intercept, in the same units: a
-        variable near the end of its box has a slope far away from where it should be, and hardly a way to go.
+        Of smooth terms it is the way that is left to go, from a to the dual variable that belongs to f +
+        intercept, in the same units: a variable near the end of its box has a slope far away from where it
+        should be, and hardly a way to go.
         """
         if not self.loss.is_smooth:
             return self.slope(a) - f
         return intercept + (self.at_slope(f + intercept) - a) * self.loss.least_curvature(self.bounds)
 
     def voices(self, a: np.ndarray) -> np.ndarray:
-        """(n,) how much every row has to say about b: its bound, so that merging equal rows changes nothing, or what b moves there."""
+        """(n,) how much every row has to say about b: its bound, so that merging equal rows changes nothing,
+        or what b moves there.
+        """
         return 1.0 / np.maximum(self.curvature(a), 1e-300) if self.loss.is_smooth else self.bounds
 
     def value(self, a: np.ndarray) -> float:

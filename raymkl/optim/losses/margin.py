@@ -9,7 +9,8 @@ from scipy.special import expit, xlogy
 
 from .loss import Loss, reciprocal, unbounded
 
-# Shares alpha / c of the logistic loss stay this far from 0 and 1: nearer to 1 they could not be told apart from it.
+# Shares alpha / c of the logistic loss stay this far from 0 and 1: nearer to 1 they could not be told apart
+# from it.
 SMALLEST_SHARE = 1e-15
 
 
@@ -43,10 +44,11 @@ class SquaredHinge(Loss):
 
 @dataclass(frozen=True)
 class Logistic(Loss):
-    """loss(f, y) = log(1 + exp(-y f)),    term = c (h(alpha/c) + h(1 - alpha/c)),  h(r) = -r log r,    0 <= alpha <= c.
+    """loss(f, y) = log(1 + exp(-y f)),    term = c (h(alpha/c) + h(1 - alpha/c)),  h(r) = -r log r,    0 <=
+    alpha <= c.
 
-    The slope of a term is the log odds y log((1 - r) / r) of its share r = alpha / c, infinite at both ends. Rows that no working set has
-    met yet have a share of zero; those that one has met never have again.
+    The slope of a term is the log odds y log((1 - r) / r) of its share r = alpha / c, infinite at both ends.
+    Rows that no working set has met yet have a share of zero; those that one has met never have again.
     """
 
     name = "logistic"

@@ -11,7 +11,8 @@ from .loss import Loss
 
 @dataclass(frozen=True)
 class OneClass(Loss):
-    """loss(f) = max(0, -f),    term = 0,    0 <= a <= c,    sum_i a_i = nu sum_i c_i,    and f has the intercept b = -rho.
+    """loss(f) = max(0, -f),    term = 0,    0 <= a <= c,    sum_i a_i = nu sum_i c_i,    and f has the
+    intercept b = -rho.
 
     The primal problem adds `nu sum_i c_i * b`: the level rho that most rows are to exceed is pushed up.
     """

@@ -1,4 +1,7 @@
-"""Losses of regression: targets y are numbers. (The squared loss serves classification, too, with targets +1 and -1.)"""
+"""Losses of regression: targets y are numbers.
+
+(The squared loss serves classification, too, with targets +1 and -1.)
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,8 @@ class Squared(Loss):
 class EpsilonInsensitive(Loss):
     """loss(f, y) = max(0, |y - f| - epsilon),    term = y a - epsilon |a|,    |a| <= c.
 
-    a_i > 0 where f is too small (y_i - f > epsilon at the bound), a_i < 0 where it is too large, a_i = 0 inside the tube.
+    a_i > 0 where f is too small (y_i - f > epsilon at the bound), a_i < 0 where it is too large, a_i = 0
+    inside the tube.
     """
 
     epsilon: float = 0.1
@@ -71,7 +75,9 @@ class SquaredEpsilonInsensitive(Loss):
 
 @dataclass(frozen=True)
 class Huber(Loss):
-    """loss(f, y) = r^2 / 2 for |r| <= delta, else delta |r| - delta^2 / 2, r = y - f,    term = y a - a^2 / 2c,    |a| <= c delta."""
+    """loss(f, y) = r^2 / 2 for |r| <= delta, else delta |r| - delta^2 / 2, r = y - f,    term = y a - a^2 /
+    2c,    |a| <= c delta.
+    """
 
     delta: float = 1.0
     name = "huber"

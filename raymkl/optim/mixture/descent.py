@@ -1,9 +1,11 @@
 """Descent of all machines at once, by batches of rows.
 
-    min over coef_k, scales_k  of   1/2 ||coef_k||^2 + C sum_n share_nk loss_nk          for every cluster k by itself
+    min over coef_k, scales_k  of   1/2 ||coef_k||^2 + C sum_n share_nk loss_nk          for every cluster k
+                               by itself
 
-An epoch visits every row of a cluster once, in so many steps as the cluster needs; steps of all clusters happen together. The rates of
-Adam's steps fall to zero along a cosine. K clusters, M classes, D frequencies, d columns.
+An epoch visits every row of a cluster once, in so many steps as the cluster needs; steps of all clusters
+happen together. The rates of Adam's steps fall to zero along a cosine. K clusters, M classes, D frequencies,
+d columns.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-# Steps of an epoch: small clusters would learn nothing from one batch, and of large ones batches grow instead.
+# Steps of an epoch: small clusters would learn nothing from one batch, and of large ones batches grow
+# instead.
 LEAST_STEPS, MOST_STEPS = 8, 256
 # Logarithms of the scales move at this part of the rate.
 SCALES_RATE = 0.3
@@ -23,7 +26,10 @@ _MASK = (1 << 64) - 1
 
 @dataclass
 class Adam:
-    """Where the descent is. coef : (K, M, 2 D). log_scales : (K, d). means, squares : moments of the gradients, of both. steps : (K,)."""
+    """Where the descent is.
+
+    coef : (K, M, 2 D). log_scales : (K, d). means, squares : moments of the gradients, of both. steps : (K,).
+    """
 
     coef: np.ndarray
     log_scales: np.ndarray
@@ -37,8 +43,13 @@ class Adam:
             self.means = [np.zeros_like(self.coef), np.zeros_like(self.log_scales)]
             self.squares = [np.zeros_like(self.coef), np.zeros_like(self.log_scales)]
 
-    def step(self, active: np.ndarray, gradients: tuple[np.ndarray, np.ndarray], rate: float, totals: np.ndarray) -> None:
-        """Move the machines of some clusters (A,), in place. gradients : (A, M, 2 D) and (A, d). totals : (K,) steps in all."""
+    def step(
+        self, active: np.ndarray, gradients: tuple[np.ndarray, np.ndarray], rate: float, totals: np.ndarray
+    ) -> None:
+        """Move the machines of some clusters (A,), in place.
+
+        gradients : (A, M, 2 D) and (A, d). totals : (K,) steps in all.
+        """
         falling = 0.5 * rate * (1.0 + np.cos(np.pi * self.steps[active] / totals[active]))
         self.steps[active] += 1
         done = self.steps[active]
@@ -67,7 +78,8 @@ def steps_of_epoch(rows: np.ndarray, batch_size: int) -> np.ndarray:
 
 
 def row_draws(seed: int, epoch: int, numbers: np.ndarray) -> np.ndarray:
-    """(n,) numbers in [0, 1) that depend on the seed, the epoch and the row's number alone: its place in the epoch.
+    """(n,) numbers in [0, 1) that depend on the seed, the epoch and the row's number alone: its place in the
+    epoch.
 
     A counter-based generator (splitmix64), so that a row has the same place wherever it is.
     """

@@ -1,11 +1,15 @@
-"""Collapsed Gibbs sampling of a Dirichlet process mixture of Gaussians: sticks and components are integrated out.
+"""Collapsed Gibbs sampling of a Dirichlet process mixture of Gaussians: sticks and components are integrated
+out.
 
-    p(z_n = k | all others, x, y)   proportional to   N_k      t_k(x_n)  exp(-beta loss_k(x_n, y_n))      for a cluster that is there
-                                                      alpha    t_0(x_n)  exp(-beta)                       for a new one
+    p(z_n = k | all others, x, y)   proportional to   N_k      t_k(x_n)  exp(-beta loss_k(x_n, y_n))      for
+    a cluster that is there
+                                                      alpha    t_0(x_n)  exp(-beta)                       for
+                                                               a new one
 
-t_k is the Student t that the other rows of cluster k predict. A new cluster has a machine of zeros, whose loss is one. Taking a row out of
-a cluster, or in, changes its scatter by a matrix of rank one: inverse and determinant follow without a fresh decomposition. Rows are
-u = x - m0 (n, d); slots are numbers of clusters, of which some are empty.
+t_k is the Student t that the other rows of cluster k predict. A new cluster has a machine of zeros, whose
+loss is one. Taking a row out of a cluster, or in, changes its scatter by a matrix of rank one: inverse and
+determinant follow without a fresh decomposition. Rows are u = x - m0 (n, d); slots are numbers of clusters,
+of which some are empty.
 """
 
 from __future__ import annotations
@@ -24,7 +28,10 @@ FRESH_AFTER = 512
 
 @dataclass
 class Slots:
-    """Clusters of a sampler. counts : (S,). sums : (S, d). scatters, inverses : (S, d, d). logdets : (S,). changes : (S,) since fresh."""
+    """Clusters of a sampler.
+
+    counts : (S,). sums : (S, d). scatters, inverses : (S, d, d). logdets : (S,). changes : (S,) since fresh.
+    """
 
     counts: np.ndarray
     sums: np.ndarray
@@ -43,13 +50,30 @@ class Slots:
         scatters = np.empty((n_slots, d, d))
         for k in range(n_slots):
             rows = U[labels == k]
-            scatters[k] = prior.scatter + rows.T @ rows - np.outer(sums[k], sums[k]) / (prior.mean_precision + counts[k])
-        return cls(counts, sums, scatters, np.linalg.inv(scatters), np.linalg.slogdet(scatters)[1], np.zeros(n_slots, np.int64))
+            scatters[k] = (
+                prior.scatter
+                + rows.T @ rows
+                - np.outer(sums[k], sums[k]) / (prior.mean_precision + counts[k])
+            )
+        return cls(
+            counts,
+            sums,
+            scatters,
+            np.linalg.inv(scatters),
+            np.linalg.slogdet(scatters)[1],
+            np.zeros(n_slots, np.int64),
+        )
 
     def more(self, prior: Prior, inverse: np.ndarray, logdet: float) -> Slots:
         """The same and as many empty ones. inverse, logdet : of the prior's scatter."""
         S, d = self.sums.shape
-        empty = (np.zeros(S), np.zeros((S, d)), np.tile(prior.scatter, (S, 1, 1)), np.tile(inverse, (S, 1, 1)), np.full(S, logdet))
+        empty = (
+            np.zeros(S),
+            np.zeros((S, d)),
+            np.tile(prior.scatter, (S, 1, 1)),
+            np.tile(inverse, (S, 1, 1)),
+            np.full(S, logdet),
+        )
         mine = (self.counts, self.sums, self.scatters, self.inverses, self.logdets)
         joined = [np.concatenate(parts) for parts in zip(mine, empty, strict=True)]
         return Slots(*joined, np.concatenate([self.changes, np.zeros(S, np.int64)]))
@@ -66,7 +90,8 @@ def _refresh(k, scatters, inverses, logdets, changes):
 def _add(u, k, sign, tau0, counts, sums, scatters, inverses, logdets, changes):
     """Put a row into a cluster (sign = 1), or take it out (sign = -1).
 
-    With the row in, S+ = S + c (u - m)(u - m)', m the mean without it and c = tau / (tau + 1), tau without it.
+    With the row in, S+ = S + c (u - m)(u - m)', m the mean without it and c = tau / (tau + 1), tau without
+    it.
     """
     d = len(u)
     if sign > 0:
@@ -107,12 +132,19 @@ def _log_t(u, count, total, inverse, logdet, tau0, nu0):
     tau, nu = tau0 + count, nu0 + count
     delta = u - total / tau
     distance = delta @ (inverse @ delta)
-    value = lgamma((nu + 1.0) / 2.0) - lgamma((nu + 1.0 - d) / 2.0) + d / 2.0 * log(tau / (tau + 1.0) / np.pi) - logdet / 2.0
+    value = (
+        lgamma((nu + 1.0) / 2.0)
+        - lgamma((nu + 1.0 - d) / 2.0)
+        + d / 2.0 * log(tau / (tau + 1.0) / np.pi)
+        - logdet / 2.0
+    )
     return value - (nu + 1.0) / 2.0 * np.log1p(tau / (tau + 1.0) * max(distance, 0.0))
 
 
 @njit(cache=True, nogil=True)
-def _sweep(first, U, labels, penalties, fresh, draws, alpha, new_penalty, tau0, nu0, S0, inverse0, logdet0, slots):
+def _sweep(
+    first, U, labels, penalties, fresh, draws, alpha, new_penalty, tau0, nu0, S0, inverse0, logdet0, slots
+):
     """Visit rows from `first` on; returns the row before which a free slot is wanted, or n."""
     counts, sums, scatters, inverses, logdets, changes = slots
     n, S = len(U), len(counts)
@@ -139,7 +171,11 @@ def _sweep(first, U, labels, penalties, fresh, draws, alpha, new_penalty, tau0, 
                 logs[s] = -np.inf
             else:
                 penalty = new_penalty if fresh[s] else penalties[row, s]
-                logs[s] = log(counts[s]) + _log_t(u, counts[s], sums[s], inverses[s], logdets[s], tau0, nu0) - penalty
+                logs[s] = (
+                    log(counts[s])
+                    + _log_t(u, counts[s], sums[s], inverses[s], logdets[s], tau0, nu0)
+                    - penalty
+                )
             highest = max(highest, logs[s])
         total = 0.0
         for s in range(S):
@@ -160,13 +196,19 @@ def _sweep(first, U, labels, penalties, fresh, draws, alpha, new_penalty, tau0, 
 
 
 def sweep(
-    U: np.ndarray, labels: np.ndarray, penalties: np.ndarray, new_penalty: float, prior: Prior, random: np.random.Generator
+    U: np.ndarray,
+    labels: np.ndarray,
+    penalties: np.ndarray,
+    new_penalty: float,
+    prior: Prior,
+    random: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """One visit of every row. labels : (n,) slots before. penalties : (n, S) beta times the losses of the slots' machines, of every row.
+    """One visit of every row. labels : (n,) slots before. penalties : (n, S) beta times the losses of the
+    slots' machines, of every row.
     new_penalty : that of a machine of zeros.
 
-    Returns labels (n,), and (S',) whether the cluster in a slot began during the sweep or is empty: it has no machine then. There are more
-    slots than before where the sweep needed them.
+    Returns labels (n,), and (S',) whether the cluster in a slot began during the sweep or is empty: it has no
+    machine then. There are more slots than before where the sweep needed them.
     """
     n, row = len(U), 0
     U, labels, draws = np.ascontiguousarray(U), labels.astype(np.int64), random.random(n)

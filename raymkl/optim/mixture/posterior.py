@@ -1,8 +1,10 @@
 """Mean field of a Dirichlet process mixture of Gaussians, truncated at K clusters.
 
-    V_k ~ Beta(1, concentration), V_K = 1;   pi_k = V_k prod_{j<k} (1 - V_j);   Sigma_k ~ IW(nu0, S0),   mu_k ~ N(m0, Sigma_k / tau0)
+    V_k ~ Beta(1, concentration), V_K = 1;   pi_k = V_k prod_{j<k} (1 - V_j);   Sigma_k ~ IW(nu0, S0),   mu_k
+    ~ N(m0, Sigma_k / tau0)
 
-With q(V_k) = Beta(a_k, b_k), q(mu_k, Sigma_k) = NIW(m_k, tau_k, nu_k, S_k) and responsibilities of all rows at their best, the bound is
+With q(V_k) = Beta(a_k, b_k), q(mu_k, Sigma_k) = NIW(m_k, tau_k, nu_k, S_k) and responsibilities of all rows
+at their best, the bound is
 
     L = sum_n v_n log sum_k exp(E log pi_k + E log N(x_n | k) - what else speaks against k)
         - sum_{k<K} KL(Beta_k | Beta(1, concentration)) - sum_k KL(NIW_k | NIW_0)
@@ -22,7 +24,10 @@ LOG_2, LOG_PI = float(np.log(2.0)), float(np.log(np.pi))
 
 @dataclass(frozen=True)
 class Prior:
-    """mean (d,), mean_precision, degrees_of_freedom, scatter (d, d) : m0, tau0, nu0, S0. concentration : of the sticks."""
+    """mean (d,), mean_precision, degrees_of_freedom, scatter (d, d) : m0, tau0, nu0, S0.
+
+    concentration : of the sticks.
+    """
 
     mean: np.ndarray
     mean_precision: float
@@ -33,7 +38,9 @@ class Prior:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Of rows u = x - m0 by responsibility: counts (K,), sums (K, d), squares (K, d, d) of r, r u and r u u'."""
+    """Of rows u = x - m0 by responsibility: counts (K,), sums (K, d), squares (K, d, d) of r, r u and r u
+    u'.
+    """
 
     counts: np.ndarray
     sums: np.ndarray
@@ -49,7 +56,10 @@ class Statistics:
 
 @dataclass(frozen=True)
 class Posterior:
-    """sticks (2, K) : a, b. shifts (K, d) : m_k - m0. mean_precision (K,), degrees_of_freedom (K,), scatter (K, d, d) : tau, nu, S."""
+    """sticks (2, K) : a, b.
+
+    shifts (K, d) : m_k - m0. mean_precision (K,), degrees_of_freedom (K,), scatter (K, d, d) : tau, nu, S.
+    """
 
     sticks: np.ndarray
     shifts: np.ndarray
@@ -67,9 +77,13 @@ def posterior_of(statistics: Statistics, prior: Prior) -> Posterior:
     counts = statistics.counts
     tau = prior.mean_precision + counts
     shifts = statistics.sums / tau[:, None]
-    scatter = prior.scatter + statistics.squares - tau[:, None, None] * (shifts[:, :, None] * shifts[:, None, :])
+    scatter = (
+        prior.scatter + statistics.squares - tau[:, None, None] * (shifts[:, :, None] * shifts[:, None, :])
+    )
     scatter = (scatter + scatter.transpose(0, 2, 1)) / 2
-    return Posterior(sticks_of(counts, prior.concentration), shifts, tau, prior.degrees_of_freedom + counts, scatter)
+    return Posterior(
+        sticks_of(counts, prior.concentration), shifts, tau, prior.degrees_of_freedom + counts, scatter
+    )
 
 
 def sticks_of(counts: np.ndarray, concentration: float) -> np.ndarray:
@@ -79,7 +93,9 @@ def sticks_of(counts: np.ndarray, concentration: float) -> np.ndarray:
 
 
 def stick_term(counts: np.ndarray, concentration: float) -> float:
-    """What the sticks bring to the bound when their posteriors are at their best: it depends on the order of the clusters."""
+    """What the sticks bring to the bound when their posteriors are at their best: it depends on the order of
+    the clusters.
+    """
     a, b = sticks_of(counts, concentration)[:, :-1]
     return float(np.sum(betaln(a, b) - betaln(1.0, concentration)))
 
@@ -123,30 +139,41 @@ def divergence(q: Posterior, prior: Prior) -> float:
     (a, b), d = q.sticks[:, :-1], q.shifts.shape[1]
     alpha, tau0, nu0 = prior.concentration, prior.mean_precision, prior.degrees_of_freedom
     total = np.sum(
-        betaln(1.0, alpha) - betaln(a, b) + (a - 1) * digamma(a) + (b - alpha) * digamma(b) - (a + b - 1 - alpha) * digamma(a + b)
+        betaln(1.0, alpha)
+        - betaln(a, b)
+        + (a - 1) * digamma(a)
+        + (b - alpha) * digamma(b)
+        - (a + b - 1 - alpha) * digamma(a + b)
     )
     tau, nu, logdet = q.mean_precision, q.degrees_of_freedom, log_determinants(q.scatter)
     inverse_shift = np.linalg.solve(q.scatter, q.shifts[:, :, None])[:, :, 0]
-    traces = np.trace(np.linalg.solve(q.scatter, np.broadcast_to(prior.scatter, q.scatter.shape)), axis1=1, axis2=2)
+    traces = np.trace(
+        np.linalg.solve(q.scatter, np.broadcast_to(prior.scatter, q.scatter.shape)), axis1=1, axis2=2
+    )
     log_sigma = logdet - d * LOG_2 - digammas(nu, d)
     log_z0 = nu0 / 2 * (d * LOG_2 - float(log_determinants(prior.scatter))) + multigammaln(nu0 / 2, d)
     log_z = nu / 2 * (d * LOG_2 - logdet) + log_gammas(nu, d)
-    parts = d / 2 * (np.log(tau / tau0) - 1 + tau0 / tau) + tau0 * nu / 2 * np.einsum("kd,kd->k", q.shifts, inverse_shift)
+    parts = d / 2 * (np.log(tau / tau0) - 1 + tau0 / tau) + tau0 * nu / 2 * np.einsum(
+        "kd,kd->k", q.shifts, inverse_shift
+    )
     parts += log_z0 - log_z - (nu - nu0) / 2 * log_sigma + nu / 2 * (traces - d)
     return float(total + parts.sum())
 
 
-# -- rows -------------------------------------------------------------------------------------------------------------
+# -- rows ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Densities:
     """Logs of weight and density of every cluster, ready for many rows.
 
-        logs_k(u) = constants_k - exponents_k * log(1 + distances_k(u))        (Student t, what is known of a new row)
-        logs_k(u) = constants_k - exponents_k * distances_k(u)                 (expected logs, what the bound is made of)
+        logs_k(u) = constants_k - exponents_k * log(1 + distances_k(u))        (Student t, what is known of a
+        new row)
+        logs_k(u) = constants_k - exponents_k * distances_k(u)                 (expected logs, what the bound
+        is made of)
 
-    with distances_k(u) = || u @ projection_k - offsets_k ||^2.  projection : (d, K d). offsets : (K d,). constants, exponents : (K,).
+    with distances_k(u) = || u @ projection_k - offsets_k ||^2.  projection : (d, K d). offsets : (K d,).
+    constants, exponents : (K,).
     """
 
     projection: np.ndarray
@@ -168,11 +195,15 @@ class Densities:
         return distances
 
 
-def _densities(q: Posterior, factors: np.ndarray, constants: np.ndarray, exponents: np.ndarray, heavy: bool) -> Densities:
+def _densities(
+    q: Posterior, factors: np.ndarray, constants: np.ndarray, exponents: np.ndarray, heavy: bool
+) -> Densities:
     """factors : (K,) of the squared distance in the scatter."""
     K, d = q.shifts.shape
     roots = np.linalg.cholesky(q.scatter)
-    whitening = np.linalg.solve(roots, np.broadcast_to(np.eye(d), roots.shape)) * np.sqrt(factors)[:, None, None]
+    whitening = (
+        np.linalg.solve(roots, np.broadcast_to(np.eye(d), roots.shape)) * np.sqrt(factors)[:, None, None]
+    )
     offsets = np.einsum("kij,kj->ki", whitening, q.shifts)
     projection = np.ascontiguousarray(whitening.transpose(2, 0, 1).reshape(d, K * d))
     return Densities(projection, offsets.reshape(-1), constants, exponents, heavy)
@@ -193,7 +224,12 @@ def predictive(q: Posterior) -> Densities:
     """log E pi_k + log Student t of every cluster."""
     d, nu, tau = q.shifts.shape[1], q.degrees_of_freedom, q.mean_precision
     part = tau / (tau + 1)
-    constants = gammaln((nu + 1) / 2) - gammaln((nu + 1 - d) / 2) + d / 2 * (np.log(part) - LOG_PI) - log_determinants(q.scatter) / 2
+    constants = (
+        gammaln((nu + 1) / 2)
+        - gammaln((nu + 1 - d) / 2)
+        + d / 2 * (np.log(part) - LOG_PI)
+        - log_determinants(q.scatter) / 2
+    )
     with np.errstate(divide="ignore"):
         constants = constants + np.log(expected_weights(q.sticks))
     return _densities(q, part, constants, (nu + 1) / 2, heavy=True)
@@ -207,7 +243,9 @@ def expected_weights(sticks: np.ndarray) -> np.ndarray:
 
 
 def shares_of(logs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(n, K) shares and (n,) logs of their sums, of logs (n, K), which may be -inf but not all of them in a row."""
+    """(n, K) shares and (n,) logs of their sums, of logs (n, K), which may be -inf but not all of them in a
+    row.
+    """
     highest = logs.max(axis=1, keepdims=True)
     shares = np.exp(logs - highest)
     total = shares.sum(axis=1, keepdims=True)

@@ -1,13 +1,14 @@
 """What a norm over kernels is to the optimiser.
 
-    primal   1/2 N(l) + losses,   l_m = ||w_m||           dual   value(a) - 1/2 N*(s),   s_m = a' K_m a,   v_m = sqrt(s_m)
+    primal   1/2 N(l) + losses,   l_m = ||w_m||           dual   value(a) - 1/2 N*(s),   s_m = a' K_m a,   v_m
+             = sqrt(s_m)
 
     N*(s) = max_{l >= 0}  2 l'v - N(l)                    theta = dN*/ds,   l_m = theta_m v_m
 
-Norms proper (all but `PricedNorm`) are homogeneous of degree two in the lengths l and v, so that theta does not depend on the scale of s,
-and theta's = N*(s). Where N
-is concave in the squares of the lengths (p <= 2), N*(s) is the largest theta's over a set of weights; where it is convex in them (p >= 2),
-the smallest. Norms that are neither mix both.
+Norms proper (all but `PricedNorm`) are homogeneous of degree two in the lengths l and v, so that theta does
+not depend on the scale of s, and theta's = N*(s). Where N
+is concave in the squares of the lengths (p <= 2), N*(s) is the largest theta's over a set of weights; where
+it is convex in them (p >= 2), the smallest. Norms that are neither mix both.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from typing import Any
 import numpy as np
 
 TINY = 1e-300
-# A floor under the quadratic terms is raised by this factor, so many times at most, while the dual penalty stays nearly the same.
+# A floor under the quadratic terms is raised by this factor, so many times at most, while the dual penalty
+# stays nearly the same.
 RAISED = 4.0
 RAISES = 8
 
@@ -55,7 +57,7 @@ class Norm:
             if inspect.isfunction(method) and not method.__doc__ and not name.startswith("_"):
                 method.__doc__ = getattr(getattr(Norm, name, None), "__doc__", None)
 
-    # -- questions about the weights ---------------------------------------------------------------------------------------
+    # -- questions about the weights ---------------------------------------------------------------
 
     @property
     def fixed(self) -> bool:
@@ -112,7 +114,7 @@ class Norm:
         """Positions of the entries of every group; here all entries are one group."""
         return [slice(None)]
 
-    # -- both sides ----------------------------------------------------------------------------------------------------------
+    # -- both sides --------------------------------------------------------------------------------
 
     def check(self, n_kernels: int) -> None:
         """Raise ValueError unless this is a norm over so many kernels.
@@ -237,7 +239,9 @@ class Norm:
         """
         return theta
 
-    def curvature(self, s: np.ndarray) -> tuple[np.ndarray, float | np.ndarray, np.ndarray] | np.ndarray | None:
+    def curvature(
+        self, s: np.ndarray
+    ) -> tuple[np.ndarray, float | np.ndarray, np.ndarray] | np.ndarray | None:
         """Derivative d(weights)/d(s).
 
         A matrix (M, M), or (d, c, t) for diag(d) - c t t', or None where the weights do not follow s. c may

@@ -1,11 +1,13 @@
 """A mixture of a block norm and the plain sum of squares.
 
-    N(l) = mix ||l||_p^2 + (1 - mix) ||l||_2^2,   0 < mix < 1             N*(s) = l'v,   v_m = sqrt(s_m),   theta_m = l_m / v_m
+    N(l) = mix ||l||_p^2 + (1 - mix) ||l||_2^2,   0 < mix < 1             N*(s) = l'v,   v_m = sqrt(s_m),
+    theta_m = l_m / v_m
 
     l = argmax_{l >= 0}  2 l'v - N(l):      mix r^(2-p) l_m^(p-1) + (1 - mix) l_m = v_m,    r = ||l||_p
 
-For a given r every l_m is the root of an increasing function, and r is found from r = ||l||_p; for p = 1 (soft thresholds) and p = inf
-(l is cut off at r) this takes one sort. A weight is never larger than 1 / (1 - mix).
+For a given r every l_m is the root of an increasing function, and r is found from r = ||l||_p; for p = 1
+(soft thresholds) and p = inf (l is cut off at r) this takes one sort. A weight is never larger than 1 / (1 -
+mix).
 
 References
 ----------
@@ -21,7 +23,8 @@ import numpy as np
 
 from .base import TINY, Norm, block_exponent, power_norm
 
-# Steps of Newton's method at most, for the lengths and for r; they end when nothing moves by more than this, relatively.
+# Steps of Newton's method at most, for the lengths and for r; they end when nothing moves by more than this,
+# relatively.
 STEPS = 100
 SETTLED = 4e-16
 
@@ -56,7 +59,9 @@ class ElasticNetNorm(Norm):
         except (TypeError, ValueError):
             mix = np.nan
         if isinstance(self.mix, bool | str) or not 0 < mix < 1:
-            raise ValueError(f"mix must be a number with 0 < mix < 1, the part of the block norm p; got {self.mix!r}")
+            raise ValueError(
+                f"mix must be a number with 0 < mix < 1, the part of the block norm p; got {self.mix!r}"
+            )
         object.__setattr__(self, "mix", mix)
 
     @property
@@ -72,7 +77,7 @@ class ElasticNetNorm(Norm):
         """1 - mix, the part of the plain sum."""
         return 1.0 - self.mix
 
-    # -- the lengths that belong to a dual point --------------------------------------------------------------------------
+    # -- the lengths that belong to a dual point ---------------------------------------------------
 
     def lengths(self, v: np.ndarray) -> tuple[np.ndarray, float]:
         """Lengths l and their norm r = ||l||_p that belong to v.
@@ -112,7 +117,8 @@ class ElasticNetNorm(Norm):
         return float(candidates[np.flatnonzero(falling > slope * candidates)[-1]])
 
     def _roots(self, v: np.ndarray) -> np.ndarray:
-        """Lengths for 1 < p < inf and v (M,) of which the largest is one: l = r x with mix x^(p-1) + rest x = v / r, ||x||_p = 1.
+        """Lengths for 1 < p < inf and v (M,) of which the largest is one: l = r x with mix x^(p-1) + rest x =
+        v / r, ||x||_p = 1.
 
         Both equations are solved in logarithms, where the left sides are convex.
         """
@@ -143,7 +149,8 @@ class ElasticNetNorm(Norm):
     def _log_roots(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """x (M,) with log(mix e^((p-1) x) + rest e^x) = y, and the slopes (M,) of the left side there.
 
-        Newton's method from above, where each of both parts alone would be: it comes down to the root without passing it.
+        Newton's method from above, where each of both parts alone would be: it comes down to the root without
+        passing it.
         """
         power, mix, rest = self.p - 1.0, np.log(self.mix), np.log(self.rest)
         x = np.minimum((y - mix) / power, y - rest)
@@ -158,7 +165,7 @@ class ElasticNetNorm(Norm):
                 break
         return x, slopes
 
-    # -- both sides -------------------------------------------------------------------------------------------------------
+    # -- both sides --------------------------------------------------------------------------------
 
     def dual(self, s):
         v = np.sqrt(np.maximum(s, 0.0))

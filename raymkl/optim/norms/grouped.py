@@ -1,15 +1,18 @@
 """A block norm within groups of kernels, and another one between the groups.
 
-    N(l) = || (||l_g||_p)_g ||_outer^2            N*(s) = || (S_g)_g ||_{k(outer)},   S_g = ||s_g||_{k(p)},   k(p) = p / (2p - 2)
+    N(l) = || (||l_g||_p)_g ||_outer^2            N*(s) = || (S_g)_g ||_{k(outer)},   S_g = ||s_g||_{k(p)},
+    k(p) = p / (2p - 2)
 
-    theta_m = w_g u_m,    w_g = (S_g / N*(s))^(k(outer) - 1),    u_m = (s_m / S_g)^(k(p) - 1)        for kernel m of group g
+    theta_m = w_g u_m,    w_g = (S_g / N*(s))^(k(outer) - 1),    u_m = (s_m / S_g)^(k(p) - 1)        for
+    kernel m of group g
 
 so that the weights within a group are those of its own norm, times a weight of the group.
 
 References
 ----------
-Zhao, Rocha, Yu: The composite absolute penalties family for grouped and hierarchical variable selection. Annals of Statistics 37, 2009.
-Szafranski, Grandvalet, Rakotomamonjy: Composite kernel learning. Machine Learning 79, 2010.
+Zhao, Rocha, Yu: The composite absolute penalties family for grouped and hierarchical variable selection.
+Annals of Statistics 37, 2009. Szafranski, Grandvalet, Rakotomamonjy: Composite kernel learning. Machine
+Learning 79, 2010.
 """
 
 from __future__ import annotations
@@ -28,8 +31,8 @@ from .lp import LpNorm
 class GroupedNorm(Norm):
     """Block norm p within groups of kernels and `outer` between them: N(l) = || (||l_g||_p)_g ||_outer^2.
 
-    outer = 1 selects whole groups; outer = 2 gives every group a norm, and a ball of weights, of its own (the clusters of a localized
-    model); p = 1 selects kernels within their group.
+    outer = 1 selects whole groups; outer = 2 gives every group a norm, and a ball of weights, of its own (the
+    clusters of a localized model); p = 1 selects kernels within their group.
 
     Parameters
     ----------
@@ -59,20 +62,28 @@ class GroupedNorm(Norm):
             labels = tuple(self.groups.tolist() if isinstance(self.groups, np.ndarray) else self.groups)
             hash(labels)
         except TypeError:
-            raise ValueError(f"groups must be a list of labels, one per kernel, that can be keys of a dict; got {self.groups!r}") from None
+            raise ValueError(
+                "groups must be a list of labels, one per kernel, that can be keys of a dict; got "
+                f"{self.groups!r}"
+            ) from None
         if not labels:
             raise ValueError("groups is empty; it must have a label for every kernel")
         object.__setattr__(self, "groups", labels)
 
     def check(self, n_kernels):
         if len(self.groups) != n_kernels:
-            raise ValueError(f"groups of {self!r} must have a label for each of the {n_kernels} kernels; got {len(self.groups)}")
+            raise ValueError(
+                f"groups of {self!r} must have a label for each of the {n_kernels} kernels; got "
+                f"{len(self.groups)}"
+            )
 
-    # -- the two levels -------------------------------------------------------------------------------------------------
+    # -- the two levels ----------------------------------------------------------------------------
 
     @cached_property
     def index(self) -> np.ndarray:
-        """(M,) the number of every kernel's group, in the order in which labels appear; one group for all if p = outer."""
+        """(M,) the number of every kernel's group, in the order in which labels appear; one group for all if
+        p = outer.
+        """
         if self.p == self.outer:
             return np.zeros(len(self.groups), int)
         numbers = {label: g for g, label in enumerate(dict.fromkeys(self.groups))}
@@ -139,7 +150,7 @@ class GroupedNorm(Norm):
     def selects(self) -> str | None:
         return "kernels" if self.inner.p == 1 else "groups" if self.between.p == 1 else None
 
-    # -- both sides -----------------------------------------------------------------------------------------------------
+    # -- both sides --------------------------------------------------------------------------------
 
     def _each(self, function: Callable, values: np.ndarray) -> np.ndarray:
         """function of the values of every group, put back in the places of its entries."""
@@ -217,7 +228,9 @@ class GroupedNorm(Norm):
                 sizes[g] = np.sqrt(self.inner.primal(lengths[member]))
             else:  # the quadratic term of the group as it is combined now
                 sizes[g] = theta[member] @ s[member] / max(self.inner.gauge(theta[member]), TINY)
-        outside = self.between.weights_from_lengths(sizes) if self.between.p < 2 else self.between.weights(sizes)
+        outside = (
+            self.between.weights_from_lengths(sizes) if self.between.p < 2 else self.between.weights(sizes)
+        )
         return inside * outside[self.index]
 
     def project(self, theta):
@@ -259,7 +272,11 @@ class GroupedNorm(Norm):
         return self._each(self.inner.dual, s) * share ** (1.0 / self.k)
 
     def weight_gap(self, at_theta, primal, dual):
-        return self.inner.weight_gap(at_theta, primal, dual) if self.apart else super().weight_gap(at_theta, primal, dual)
+        return (
+            self.inner.weight_gap(at_theta, primal, dual)
+            if self.apart
+            else super().weight_gap(at_theta, primal, dual)
+        )
 
     def largest(self, values):
         return self._each(np.max, values) if self.apart else values.max()

@@ -2,8 +2,8 @@
 
     primal   1/2 ||w||_{2,p}^2            dual   1/2 ||s||_k,   s_m = a' K_m a,   k = p* / 2 = p / (2p - 2)
 
-`p` is the **block norm** (1: sparse, 2: plain sum, inf: most uniform). Papers and tools often state the norm `q` of the weights instead,
-sum_m theta_m^q <= 1:
+`p` is the **block norm** (1: sparse, 2: plain sum, inf: most uniform). Papers and tools often state the norm
+`q` of the weights instead, sum_m theta_m^q <= 1:
 
     q = p / (2 - p),    p = 2 q / (q + 1)        (1 <= p < 2, 1 <= q < inf; p = 2 is q = inf: all weights 1)
 

@@ -1,18 +1,22 @@
 """The block norm p with a price on every kernel.
 
-    N(l) = ||l||_p^2 + 2 rho'l,   rho >= 0,   1 < p < inf            N*(s) = ||nu||_q^2,   nu_m = (sqrt(s_m) - rho_m)_+,   q = p / (p - 1)
+    N(l) = ||l||_p^2 + 2 rho'l,   rho >= 0,   1 < p < inf            N*(s) = ||nu||_q^2,   nu_m = (sqrt(s_m) -
+    rho_m)_+,   q = p / (p - 1)
 
     theta_m = l_m / sqrt(s_m),     l_m = nu_m^(q-1) ||nu||_q^(2-q)
 
-so that the primal problem has another sum_m rho_m ||w_m||. A kernel whose sqrt(s_m) does not exceed its price has weight zero, exactly.
+so that the primal problem has another sum_m rho_m ||w_m||. A kernel whose sqrt(s_m) does not exceed its price
+has weight zero, exactly.
 
-N is not homogeneous: theta depends on the scale of s, and is zero near s = 0. There the dual objective is that of the loss alone, and steps
-cost nothing until the first kernel is worth its price. N* is smooth in s all the same.
+N is not homogeneous: theta depends on the scale of s, and is zero near s = 0. There the dual objective is
+that of the loss alone, and steps cost nothing until the first kernel is worth its price. N* is smooth in s
+all the same.
 
 References
 ----------
-Orabona, Luo: Ultra-fast optimization algorithm for sparse multi kernel learning. ICML 2011 (prices that are all the same).
-Li, Liu, Yin, Zhang, Ding, Wang: Multi-class learning: from theory to algorithm. NeurIPS 31, 2018 (tail sums as prices).
+Orabona, Luo: Ultra-fast optimization algorithm for sparse multi kernel learning. ICML 2011 (prices that are
+all the same). Li, Liu, Yin, Zhang, Ding, Wang: Multi-class learning: from theory to algorithm. NeurIPS 31,
+2018 (tail sums as prices).
 """
 
 from __future__ import annotations
@@ -23,7 +27,8 @@ import numpy as np
 
 from .base import TINY, Norm, power_norm
 
-# Shares of a kernel in ||nu||_q below this are taken for it in the curvature, which is infinite at the price for p > 2.
+# Shares of a kernel in ||nu||_q below this are taken for it in the curvature, which is infinite at the price
+# for p > 2.
 LEAST_SHARE = 1e-6
 # Halvings of an interval that holds a root.
 BISECTIONS = 60
@@ -82,7 +87,9 @@ class PricedNorm(Norm):
 
     def check(self, n_kernels):
         if len(self.rho) != n_kernels:
-            raise ValueError(f"rho must have one price for each of the {n_kernels} kernels, got {len(self.rho)}")
+            raise ValueError(
+                f"rho must have one price for each of the {n_kernels} kernels, got {len(self.rho)}"
+            )
 
     def start(self, n_kernels):
         """Weights of alike kernels that are well worth their prices."""
@@ -109,10 +116,11 @@ class PricedNorm(Norm):
         return np.where(active, share ** (self.q - 1.0) * size / np.where(active, v, 1.0), 0.0)
 
     def towards(self, theta, s):
-        """Prices are paid for squared lengths instead, 2 rho_m l <= rho_m (l^2 / l_m + l_m), which never increases the primal.
+        """Prices are paid for squared lengths instead, 2 rho_m l <= rho_m (l^2 / l_m + l_m), which never
+        increases the primal.
 
-        What is left of the norm goes on from the lengths l_m for p <= 2, theta_m = 1 / ((l_m / r)^(p-2) + rho_m / l_m), r = ||l||_p, and
-        from s for p > 2, where these weights would be too large a step.
+        What is left of the norm goes on from the lengths l_m for p <= 2, theta_m = 1 / ((l_m / r)^(p-2) +
+        rho_m / l_m), r = ||l||_p, and from s for p > 2, where these weights would be too large a step.
         """
         v = np.sqrt(np.maximum(s, 0.0))
         lengths = theta * v
@@ -126,7 +134,9 @@ class PricedNorm(Norm):
         return np.where(v > 0, self._roots(v, slopes) / np.where(v > 0, v, 1.0), 0.0)
 
     def _roots(self, v: np.ndarray, slopes: np.ndarray) -> np.ndarray:
-        """l = r x with x^(p-1) + slopes x = v / r and ||x||_p = 1, for p > 2; by bisection for r, and for every x."""
+        """l = r x with x^(p-1) + slopes x = v / r and ||x||_p = 1, for p > 2; by bisection for r, and for
+        every x.
+        """
         top = power_norm(v, self.q)
         low, high = np.log(top) - 40.0, np.log(top)
         x = np.zeros(len(v))
@@ -147,7 +157,9 @@ class PricedNorm(Norm):
         return np.where((v <= self.prices) & (theta * s <= negligible / len(theta)), 0.0, theta)
 
     def curvature(self, s):
-        """From d l / d nu = diag((q-1) (nu / ||nu||)^(q-2)) - (q-2) x x' with x = (nu / ||nu||)^(q-1), where nu > 0."""
+        """From d l / d nu = diag((q-1) (nu / ||nu||)^(q-2)) - (q-2) x x' with x = (nu / ||nu||)^(q-1), where
+        nu > 0.
+        """
         v, nu, size = self.excess(s)
         if size <= 0:
             return None

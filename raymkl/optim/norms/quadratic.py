@@ -4,13 +4,15 @@
 
     l = E z >= 0,   theta_m = l_m / v_m,   zero where z_m > v_m
 
-Both are quadratic programs with one matrix each, set up once and solved again from where the last one ended (OSQP). Its answer tells which
-constraints hold with equality; given these the solution is that of a linear system, which makes it exact.
+Both are quadratic programs with one matrix each, set up once and solved again from where the last one ended
+(OSQP). Its answer tells which constraints hold with equality; given these the solution is that of a linear
+system, which makes it exact.
 
 References
 ----------
-Kloft, Brefeld, Sonnenburg, Zien: lp-norm multiple kernel learning. JMLR 12, 2011, section on non-isotropic norms.
-Stellato, Banjac, Goulart, Bemporad, Boyd: OSQP: an operator splitting solver for quadratic programs. Math. Prog. Comp. 12, 2020.
+Kloft, Brefeld, Sonnenburg, Zien: lp-norm multiple kernel learning. JMLR 12, 2011, section on non-isotropic
+norms. Stellato, Banjac, Goulart, Bemporad, Boyd: OSQP: an operator splitting solver for quadratic programs.
+Math. Prog. Comp. 12, 2020.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ import numpy as np
 
 from .base import TINY, Norm
 
-# E must be symmetric to this part of its largest entry, and its smallest eigenvalue at least this part of the largest.
+# E must be symmetric to this part of its largest entry, and its smallest eigenvalue at least this part of the
+# largest.
 SYMMETRIC = 1e-10
 DEFINITE = 1e-12
 # Conditions of optimality hold to this part of the largest number.
@@ -66,8 +69,12 @@ class Above:
         found, breach = self._solution(v, free)
         return found if breach <= EXACT else None
 
-    def _solution(self, v: np.ndarray, free: np.ndarray) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], float]:
-        """z = v, or A z = 0 where it is free, without what breaks the conditions; and by how much they were broken, relatively."""
+    def _solution(
+        self, v: np.ndarray, free: np.ndarray
+    ) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], float]:
+        """z = v, or A z = 0 where it is free, without what breaks the conditions; and by how much they were
+        broken, relatively.
+        """
         z = v.copy()
         if free.any():
             z[free] = -np.linalg.solve(self.A[np.ix_(free, free)], self.A[np.ix_(free, ~free)] @ v[~free])
@@ -82,12 +89,24 @@ class Above:
             import scipy.sparse as sp
 
             self.solver, M = osqp.OSQP(), len(v)
-            settings = {"eps_abs": PRECISION, "eps_rel": PRECISION, "max_iter": 20_000, "verbose": False, "polishing": False}
+            settings = {
+                "eps_abs": PRECISION,
+                "eps_rel": PRECISION,
+                "max_iter": 20_000,
+                "verbose": False,
+                "polishing": False,
+            }
             # Fixed intervals: what adapts by the clock would make the same call give different answers.
             self.solver.setup(
-                P=sp.triu(2.0 * self.A, format="csc"), q=np.zeros(M), A=sp.eye(M, format="csc"), l=v, u=np.full(M, np.inf),
-                adaptive_rho_interval=50, warm_starting=True, **settings,
-            )  # fmt: skip
+                P=sp.triu(2.0 * self.A, format="csc"),
+                q=np.zeros(M),
+                A=sp.eye(M, format="csc"),
+                l=v,
+                u=np.full(M, np.inf),
+                adaptive_rho_interval=50,
+                warm_starting=True,
+                **settings,
+            )
         else:
             self.solver.update(l=v)
         answer = self.solver.solve(raise_error=False)
@@ -96,7 +115,9 @@ class Above:
         return (answer.x - v) > np.maximum(-answer.y, 0.0) / np.diag(self.A)
 
     def _from_least_squares(self, v: np.ndarray) -> np.ndarray:
-        """The same by non-negative least squares: l minimises l' A^-1 l - 2 l'v over l >= 0, and z > v where it is zero."""
+        """The same by non-negative least squares: l minimises l' A^-1 l - 2 l'v over l >= 0, and z > v where
+        it is zero.
+        """
         from scipy.optimize import nnls
 
         root = np.linalg.cholesky(self.A)
@@ -109,9 +130,10 @@ class Above:
 class QuadraticNorm(Norm):
     """Which kernels go together, by a matrix: N(l) = min_{t >= l} t' E^-1 t.
 
-    A diagonal E multiplies the kernels by its entries, with the plain sum (p = 2). Where E has positive entries beside the diagonal (the
-    alignments of kernels, say), the dual penalises kernels that speak at the same time, and weights even out; negative entries (the
-    Laplacian of a graph of kernels) let neighbours share their weight.
+    A diagonal E multiplies the kernels by its entries, with the plain sum (p = 2). Where E has positive
+    entries beside the diagonal (the alignments of kernels, say), the dual penalises kernels that speak at the
+    same time, and weights even out; negative entries (the Laplacian of a graph of kernels) let neighbours
+    share their weight.
 
     Parameters
     ----------
@@ -132,22 +154,33 @@ class QuadraticNorm(Norm):
         except (TypeError, ValueError):
             raise ValueError(f"E must be a matrix of numbers, got {self.E!r}") from None
         if E.ndim != 2 or E.shape[0] != E.shape[1] or not len(E):
-            raise ValueError(f"E must be a square matrix, with a row and a column per kernel; got shape {E.shape}")
+            raise ValueError(
+                f"E must be a square matrix, with a row and a column per kernel; got shape {E.shape}"
+            )
         if not np.isfinite(E).all():
             raise ValueError("E contains NaN or infinity; all entries must be numbers")
         if np.abs(E - E.T).max() > SYMMETRIC * np.abs(E).max():
-            raise ValueError(f"E must be symmetric; its entries differ from those across the diagonal by up to {np.abs(E - E.T).max():.3g}")
+            raise ValueError(
+                "E must be symmetric; its entries differ from those across the diagonal by up to "
+                f"{np.abs(E - E.T).max():.3g}"
+            )
         E = (E + E.T) / 2
         values = np.linalg.eigvalsh(E)
         if not values[0] > DEFINITE * max(values[-1], 0.0):
-            raise ValueError(f"E must be positive definite; its eigenvalues lie between {values[0]:.3g} and {values[-1]:.3g}")
+            raise ValueError(
+                f"E must be positive definite; its eigenvalues lie between {values[0]:.3g} and "
+                f"{values[-1]:.3g}"
+            )
         E.setflags(write=False)
         object.__setattr__(self, "E", E)
 
     def __repr__(self) -> str:
         if len(self.E) <= SHOWN:
             return f"QuadraticNorm(E={self.E.tolist()})"
-        return f"QuadraticNorm(E=<{len(self.E)} x {len(self.E)}, {hashlib.blake2b(self.E.tobytes(), digest_size=8).hexdigest()}>)"
+        return (
+            f"QuadraticNorm(E=<{len(self.E)} x {len(self.E)}, "
+            f"{hashlib.blake2b(self.E.tobytes(), digest_size=8).hexdigest()}>)"
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, QuadraticNorm) and np.array_equal(self.E, other.E)
@@ -160,7 +193,10 @@ class QuadraticNorm(Norm):
 
     def check(self, n_kernels):
         if len(self.E) != n_kernels:
-            raise ValueError(f"E must have the shape {(n_kernels, n_kernels)}, a row and a column per kernel; got shape {self.E.shape}")
+            raise ValueError(
+                f"E must have the shape {(n_kernels, n_kernels)}, a row and a column per kernel; got shape "
+                f"{self.E.shape}"
+            )
 
     @cached_property
     def _beside(self) -> np.ndarray:
@@ -197,7 +233,7 @@ class QuadraticNorm(Norm):
         inverse = np.linalg.inv(self.E)
         return Above((inverse + inverse.T) / 2)
 
-    # -- both sides -------------------------------------------------------------------------------------------------------
+    # -- both sides --------------------------------------------------------------------------------
 
     def dual(self, s):
         v = np.sqrt(np.maximum(s, 0.0))

@@ -17,7 +17,9 @@ KINDS = st.sampled_from(list(MAKERS))
 
 
 def table(kind, keys, shift=0, name="who"):
-    return MAKERS[kind]({name: keys, "x": [hash(key) % 97 + shift for key in keys], "s": [f"{key}!" for key in keys]})
+    return MAKERS[kind](
+        {name: keys, "x": [hash(key) % 97 + shift for key in keys], "s": [f"{key}!" for key in keys]}
+    )
 
 
 def records(view):
@@ -46,7 +48,11 @@ def test_rows_are_those_of_a_join(keys, kinds, how):
         assert V.present[:, i].tolist() == there and isinstance(V[f"t{i}"], type(tables[f"t{i}"]))
         for key, has, row in zip(expected, there, records(V[f"t{i}"]), strict=True):
             assert set(row) == {"x", "s"}
-            assert row == {"x": hash(key) % 97 + i, "s": f"{key}!"} if has else row["s"] is None or row["s"] != row["s"]
+            assert (
+                row == {"x": hash(key) % 97 + i, "s": f"{key}!"}
+                if has
+                else row["s"] is None or row["s"] != row["s"]
+            )
 
 
 @pytest.mark.parametrize("kind", MAKERS)
@@ -67,20 +73,32 @@ def test_several_columns_are_one_key():
     one = pd.DataFrame({"site": [1, 1, 2], "who": ["a", "b", "a"], "x": [1.0, 2.0, 3.0]})
     two = pl.DataFrame({"who": ["a", "a"], "site": [2, 1], "y": [4, 5]})
     V = Views.align({"one": one, "two": two}, on=["site", "who"], how="inner")
-    assert V.index.tolist() == [(1, "a"), (2, "a")] and V["two"]["y"].to_list() == [5, 4] and list(V["one"]) == ["x"]
+    assert (
+        V.index.tolist() == [(1, "a"), (2, "a")]
+        and V["two"]["y"].to_list() == [5, 4]
+        and list(V["one"]) == ["x"]
+    )
 
 
 def test_the_index_of_pandas_is_the_key():
     one = pd.DataFrame({"x": [1, 2]}, index=["a", "b"])
     two = pd.DataFrame({"y": [3, 4]}, index=["b", "c"])
     V = Views.align({"one": one, "two": two})
-    assert V.index.tolist() == ["a", "b", "c"] and V.present.tolist() == [[True, False], [True, True], [False, True]]
+    assert V.index.tolist() == ["a", "b", "c"] and V.present.tolist() == [
+        [True, False],
+        [True, True],
+        [False, True],
+    ]
     assert one.index.tolist() == ["a", "b"] and list(one) == ["x"]
 
 
 def test_a_table_without_rows_is_absent_everywhere():
     V = Views.align({"one": table("polars", ["a"]), "two": table("arrow", ["a"]).slice(0, 0)}, on="who")
-    assert V.present.tolist() == [[True, False]] and list(V.readable()) == ["one"] and len(pickle.loads(pickle.dumps(V))["two"]) == 1
+    assert (
+        V.present.tolist() == [[True, False]]
+        and list(V.readable()) == ["one"]
+        and len(pickle.loads(pickle.dumps(V))["two"]) == 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -89,7 +107,12 @@ def test_a_table_without_rows_is_absent_everywhere():
         ({}, {"on": "who"}, ValueError, "at least one table"),
         ([table("pandas", ["a"])], {"on": "who"}, TypeError, "dict"),
         ({"one": np.eye(2)}, {"on": "who"}, TypeError, "'one' is a ndarray"),
-        ({"one": table("pandas", ["a"])}, {"on": "who", "how": "left"}, ValueError, "how must be one of 'outer', 'inner'"),
+        (
+            {"one": table("pandas", ["a"])},
+            {"on": "who", "how": "left"},
+            ValueError,
+            "how must be one of 'outer', 'inner'",
+        ),
         ({"one": table("pandas", ["a"])}, {"on": 3}, TypeError, "on must be"),
         (
             {"one": table("pandas", ["a"]), "two": table("arrow", ["a"], name="id")},
@@ -97,12 +120,32 @@ def test_a_table_without_rows_is_absent_everywhere():
             ValueError,
             "'who' is not a column of.*'two'",
         ),
-        ({"one": table("polars", ["a", "b", "a"])}, {"on": "who"}, ValueError, "'one' has the key 'a' twice, in rows 0 and 2"),
+        (
+            {"one": table("polars", ["a", "b", "a"])},
+            {"on": "who"},
+            ValueError,
+            "'one' has the key 'a' twice, in rows 0 and 2",
+        ),
         ({"one": table("polars", ["a"])}, {}, TypeError, "index of pandas.*'one' is a polars"),
-        ({"one": pa.table({"who": ["a", None], "x": [1, 2]})}, {"on": "who"}, ValueError, "'one' has no key in row 1"),
-        ({"one": pd.DataFrame({"who": [1.0, np.nan], "x": [1, 2]})}, {"on": "who"}, ValueError, "'one' has no key in row 1"),
+        (
+            {"one": pa.table({"who": ["a", None], "x": [1, 2]})},
+            {"on": "who"},
+            ValueError,
+            "'one' has no key in row 1",
+        ),
+        (
+            {"one": pd.DataFrame({"who": [1.0, np.nan], "x": [1, 2]})},
+            {"on": "who"},
+            ValueError,
+            "'one' has no key in row 1",
+        ),
         ({"one": pd.DataFrame({"who": ["a"]})}, {"on": "who"}, ValueError, "'one' has no columns besides"),
-        ({"one": table("arrow", ["1"]), "two": table("arrow", [1])}, {"on": "who"}, ValueError, "texts.*'1' of 'one', 1 of 'two'"),
+        (
+            {"one": table("arrow", ["1"]), "two": table("arrow", [1])},
+            {"on": "who"},
+            ValueError,
+            "texts.*'1' of 'one', 1 of 'two'",
+        ),
     ],
 )
 def test_tables_that_cannot_be_joined(tables, options, kind, word):

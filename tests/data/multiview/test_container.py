@@ -72,12 +72,22 @@ def test_views_keep_their_containers(kind):
     assert plain(V[[4, 1, 1]][kind]) == plain(subset(KINDS[kind], np.array([4, 1, 1])))
 
 
-@given(rows=st.one_of(npst.arrays(bool, N), npst.arrays(int, st.integers(0, 20), elements=st.integers(-N, N - 1)), st.slices(N)))
+@given(
+    rows=st.one_of(
+        npst.arrays(bool, N),
+        npst.arrays(int, st.integers(0, 20), elements=st.integers(-N, N - 1)),
+        st.slices(N),
+    )
+)
 def test_rows_are_picked_as_numpy_picks_them(rows):
     """Also of rows that were picked before, and as scikit-learn asks for them."""
     picked = V[rows]
     numbers = np.arange(N)[rows]
-    assert isinstance(picked, Views) and picked.shape == (len(numbers), len(KINDS)) and np.array_equal(picked.index, numbers)
+    assert (
+        isinstance(picked, Views)
+        and picked.shape == (len(numbers), len(KINDS))
+        and np.array_equal(picked.index, numbers)
+    )
     for kind in ("array", "csr", "strings", "pandas", "polars", "arrow"):
         assert plain(picked[kind]) == plain(subset(KINDS[kind], numbers))
     assert np.array_equal(V[rows, ...].index, numbers) and np.array_equal(V[rows, :]["array"], ARRAY[rows])
@@ -87,7 +97,9 @@ def test_rows_are_picked_as_numpy_picks_them(rows):
 
 
 def test_one_number_is_one_row():
-    assert V[3].shape == (1, len(KINDS)) and V[-1].index.tolist() == [N - 1] and V[[]].shape == (0, len(KINDS))
+    assert (
+        V[3].shape == (1, len(KINDS)) and V[-1].index.tolist() == [N - 1] and V[[]].shape == (0, len(KINDS))
+    )
 
 
 @pytest.mark.parametrize(
@@ -126,13 +138,21 @@ def test_it_is_neither_an_array_nor_a_mapping():
         list(V)
 
 
-# -- it cannot be changed -----------------------------------------------------------------------------------------------
+# -- it cannot be changed --------------------------------------------------------------------------
 
 
 def test_arrays_are_read_only_and_those_that_came_in_are_not():
     array, sparse = ARRAY.copy(), sp.csr_matrix(ARRAY)
     views = Views({"a": array, "s": sparse})
-    for part in (views["a"], views[2:4]["a"], views[[1, 2]]["a"], views["s"].data, views[2:4]["s"].data, views.present, views.index):
+    for part in (
+        views["a"],
+        views[2:4]["a"],
+        views[[1, 2]]["a"],
+        views["s"].data,
+        views[2:4]["s"].data,
+        views.present,
+        views.index,
+    ):
         with pytest.raises(ValueError, match="read-only"):
             part[0] = 0
     assert np.shares_memory(views["a"], array) and np.shares_memory(views["s"].data, sparse.data)
@@ -151,7 +171,9 @@ def test_nothing_can_be_put_into_it():
 
 
 def test_what_is_done_to_a_view_does_not_come_back():
-    views = Views({"text": list(LETTERS), "frame": pd.DataFrame({"x": [1.0] * N}), "pl": pl.DataFrame({"x": [1.0] * N})})
+    views = Views(
+        {"text": list(LETTERS), "frame": pd.DataFrame({"x": [1.0] * N}), "pl": pl.DataFrame({"x": [1.0] * N})}
+    )
     views["text"].append("more")
     frame = views["frame"]
     frame["y"] = 1
@@ -164,13 +186,17 @@ def test_copies_are_equal_and_read_only_too(copied):
     mask = np.arange(N * len(KINDS)).reshape(N, -1) % 3 > 0
     part = Views(KINDS, present=mask, index=LETTERS)[[3, 3, 7]]
     back = copied(part)
-    assert back.names == part.names and np.array_equal(back.present, part.present) and back.index.tolist() == ["d", "d", "h"]
+    assert (
+        back.names == part.names
+        and np.array_equal(back.present, part.present)
+        and back.index.tolist() == ["d", "d", "h"]
+    )
     assert all(plain(back[kind]) == plain(part[kind]) for kind in KINDS)
     with pytest.raises(ValueError, match="read-only"):
         back["array"][0] = 0
 
 
-# -- presence -----------------------------------------------------------------------------------------------------------
+# -- presence --------------------------------------------------------------------------------------
 
 
 def holed(kind):
@@ -194,7 +220,9 @@ def holed(kind):
     return sp.csr_matrix(array) if kind == "sparse" else array
 
 
-@pytest.mark.parametrize("kind", ["array", "masked", "sparse", "strings", "object", "pandas", "polars", "arrow", "vectors"])
+@pytest.mark.parametrize(
+    "kind", ["array", "masked", "sparse", "strings", "object", "pandas", "polars", "arrow", "vectors"]
+)
 def test_rows_of_nothing_are_absent(kind):
     views = Views({"v": holed(kind), "whole": ARRAY.astype(int)}, present="infer")
     assert np.flatnonzero(~views.present[:, 0]).tolist() == [1, 4] and views.present[:, 1].all()
@@ -205,24 +233,35 @@ def test_zeros_and_empty_rows_are_something():
     assert views.is_complete
 
 
-@given(present=npst.arrays(bool, (N, 2)), rows=npst.arrays(int, st.integers(0, 20), elements=st.integers(0, N - 1)))
+@given(
+    present=npst.arrays(bool, (N, 2)),
+    rows=npst.arrays(int, st.integers(0, 20), elements=st.integers(0, N - 1)),
+)
 def test_presence_goes_along(present, rows):
     views = Views({"a": ARRAY, "b": LETTERS}, present=present)
     part = views[rows]
     assert np.array_equal(part.present, present[rows]) and np.array_equal(part.has("b"), present[rows, 1])
     both = Views.concat([part, views])
     assert np.array_equal(both.present, np.vstack([present[rows], present])) and len(both) == len(rows) + N
-    assert np.array_equal(both["a"], np.vstack([ARRAY[rows], ARRAY])) and both["b"] == [LETTERS[i] for i in rows] + LETTERS
+    assert (
+        np.array_equal(both["a"], np.vstack([ARRAY[rows], ARRAY]))
+        and both["b"] == [LETTERS[i] for i in rows] + LETTERS
+    )
 
 
 @given(present=npst.arrays(bool, (N, 2)))
 def test_readers_meet_rows_that_are_there_alone(present):
     poisoned = np.where(present[:, [0]], ARRAY, np.nan)
-    views = Views({"a": poisoned, "b": [c if there else 1e9 for c, there in zip(LETTERS, present[:, 1], strict=True)]}, present=present)
+    views = Views(
+        {"a": poisoned, "b": [c if there else 1e9 for c, there in zip(LETTERS, present[:, 1], strict=True)]},
+        present=present,
+    )
     readable = views.readable()
     assert set(readable) == {name for name, there in zip("ab", present.T, strict=True) if there.any()}
     if "a" in readable:
-        assert np.isfinite(readable["a"]).all() and np.array_equal(readable["a"][present[:, 0]], ARRAY[present[:, 0]])
+        assert np.isfinite(readable["a"]).all() and np.array_equal(
+            readable["a"][present[:, 0]], ARRAY[present[:, 0]]
+        )
         assert np.array_equal(views.rows_with("a"), ARRAY[present[:, 0]])
     if "b" in readable:
         assert all(isinstance(value, str) for value in readable["b"]) and n_rows(readable["b"]) == N
@@ -230,7 +269,10 @@ def test_readers_meet_rows_that_are_there_alone(present):
 
 def test_presence_by_mask_and_by_dict():
     some = np.arange(N) > 3
-    assert np.array_equal(Views({"a": ARRAY, "b": LETTERS}, present={"b": some.tolist()}).present, np.column_stack([some | True, some]))
+    assert np.array_equal(
+        Views({"a": ARRAY, "b": LETTERS}, present={"b": some.tolist()}).present,
+        np.column_stack([some | True, some]),
+    )
     mask = np.column_stack([some, ~some])
     views = Views({"a": ARRAY, "b": LETTERS}, present=mask.astype(int))
     assert np.array_equal(views.present, mask)
@@ -255,14 +297,17 @@ def test_presence_that_makes_no_sense(present, word):
         Views({"a": ARRAY, "b": LETTERS}, present=present)
 
 
-# -- putting together ---------------------------------------------------------------------------------------------------
+# -- putting together ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_concat_of_every_kind(kind):
     one = Views({"v": KINDS[kind]}, index=LETTERS)
     both = Views.concat([one[4:], one[:2]])
-    assert plain(both["v"]) == plain(subset(KINDS[kind], np.r_[4:N, 0:2])) and both.index.tolist() == LETTERS[4:] + LETTERS[:2]
+    assert (
+        plain(both["v"]) == plain(subset(KINDS[kind], np.r_[4:N, 0:2]))
+        and both.index.tolist() == LETTERS[4:] + LETTERS[:2]
+    )
     assert plain(Views.concat([both])["v"]) == plain(both["v"])
 
 
@@ -273,7 +318,9 @@ def test_concat_puts_views_by_name_and_keeps_numbers_as_names():
     )
     both = Views.concat([one, other])
     assert (
-        both.names == ("a", "b") and both.index.tolist() == [0, 1, "a", "b"] and both.present[:, 1].tolist() == [True, True, False, False]
+        both.names == ("a", "b")
+        and both.index.tolist() == [0, 1, "a", "b"]
+        and both.present[:, 1].tolist() == [True, True, False, False]
     )
 
 
@@ -320,4 +367,9 @@ def test_names_of_rows():
 
 def test_repr_says_widths_and_absences():
     text = repr(Views({"first": ARRAY, "second": LETTERS}, present={"second": np.arange(N) > 4}))
-    assert "12 rows, 2 views" in text and "array (12, 3) float64" in text and "5 absent" in text and text.count("absent") == 1
+    assert (
+        "12 rows, 2 views" in text
+        and "array (12, 3) float64" in text
+        and "5 absent" in text
+        and text.count("absent") == 1
+    )

@@ -23,7 +23,11 @@ ROWS = st.lists(st.integers(0, N - 1), min_size=1, max_size=14)
 def store(tmp_path_factory):
     folder = tmp_path_factory.mktemp("matrices")
     np.save(folder / "map.npy", K)
-    return {"store": write_store(folder / "store", K, dtype="float64"), "map": np.load(folder / "map.npy", mmap_mode="r"), "array": K}
+    return {
+        "store": write_store(folder / "store", K, dtype="float64"),
+        "map": np.load(folder / "map.npy", mmap_mode="r"),
+        "array": K,
+    }
 
 
 @pytest.mark.parametrize("kind", ["array", "map", "store"])
@@ -36,17 +40,30 @@ def test_rows_keep_all_columns_and_their_numbers(store, kind, first, second):
         again = [row % len(first) for row in second]
         part, numbers = part[again], numbers[again]
     rows = part.readable()["k"]
-    assert part.shape == (len(numbers), 2) and np.array_equal(rows.numbers, numbers) and part["k"].shape == (len(numbers), N, 2)
-    assert np.array_equal(np.asarray(part["k"]), K[numbers]) and np.array_equal(rows.columns(numbers), K[np.ix_(numbers, numbers)])
+    assert (
+        part.shape == (len(numbers), 2)
+        and np.array_equal(rows.numbers, numbers)
+        and part["k"].shape == (len(numbers), N, 2)
+    )
+    assert np.array_equal(np.asarray(part["k"]), K[numbers]) and np.array_equal(
+        rows.columns(numbers), K[np.ix_(numbers, numbers)]
+    )
     back = pickle.loads(pickle.dumps(part)).readable()["k"]
-    assert back.identity == rows.identity and np.array_equal(back.columns(numbers[:1]), K[numbers][:, numbers[:1]])
+    assert back.identity == rows.identity and np.array_equal(
+        back.columns(numbers[:1]), K[numbers][:, numbers[:1]]
+    )
     both = Views.concat([part, pickle.loads(pickle.dumps(V))])
     assert np.array_equal(np.asarray(both["k"]), np.concatenate([K[numbers], K])) and both.matrices == ("k",)
 
 
 def test_no_copy_of_what_came_in_and_none_of_what_stays_behind():
     V = Views({"k": K}, matrices="k")
-    assert np.shares_memory(V["k"], K) and np.shares_memory(V[2:5]["k"], K) and not V["k"].flags.writeable and K.flags.writeable
+    assert (
+        np.shares_memory(V["k"], K)
+        and np.shares_memory(V[2:5]["k"], K)
+        and not V["k"].flags.writeable
+        and K.flags.writeable
+    )
     assert V[[1, 5]].readable()["k"].source.base is K  # by reference
     big = Views({"k": np.zeros((400, 400))}, matrices=["k"])
     assert len(pickle.dumps(big[:4])) < 5 * 400 * 8 < len(pickle.dumps(big))
@@ -54,7 +71,11 @@ def test_no_copy_of_what_came_in_and_none_of_what_stays_behind():
 
 def test_a_whole_store_stays_a_store(store):
     V = Views({"k": store["store"]}, matrices=["k"])
-    assert V["k"] is store["store"] and V[::-1]["k"].shape == (N, N, 2) and not isinstance(V[::-1]["k"], np.ndarray)
+    assert (
+        V["k"] is store["store"]
+        and V[::-1]["k"].shape == (N, N, 2)
+        and not isinstance(V[::-1]["k"], np.ndarray)
+    )
     again = Views({"k": str(store["store"].path)}, matrices=["k"])
     assert len(Views.concat([V, again])) == 2 * N  # the same matrix
 

@@ -1,4 +1,6 @@
-"""Kernels that bring their own process down at a given evaluation, and models with them whose rounds are many."""
+"""Kernels that bring their own process down at a given evaluation, and models with them whose rounds are
+many.
+"""
 
 import os
 import signal
@@ -16,17 +18,23 @@ LEAST_MEMORY = 440_000
 
 
 def params(**more):
-    return RayParams(**{"num_shards": 2, "cpus_per_shard": 1, "memory_per_shard": LEAST_MEMORY, "timeout_s": 60.0, **more})
+    return RayParams(
+        **{"num_shards": 2, "cpus_per_shard": 1, "memory_per_shard": LEAST_MEMORY, "timeout_s": 60.0, **more}
+    )
 
 
 def model(kernel, engine="ray", **more):
-    return MKLClassifier(kernels=[kernel, RBF(gamma=0.3)], tol=1e-4, C=2.0, engine=engine, ray_params=params(**more))
+    return MKLClassifier(
+        kernels=[kernel, RBF(gamma=0.3)], tol=1e-4, C=2.0, engine=engine, ray_params=params(**more)
+    )
 
 
 def faulty(folder, at, times=1, what="kill", who="shard"):
-    """An inner-product kernel with a fault: the process that evaluates it for the `at`-th time is killed or stopped, `times` times in all.
+    """An inner-product kernel with a fault: the process that evaluates it for the `at`-th time is killed or
+    stopped, `times` times in all.
 
-    who : "shard" or "coordinator". Files in `folder` count, so that a process in the place of a lost one knows of it.
+    who : "shard" or "coordinator". Files in `folder` count, so that a process in the place of a lost one
+    knows of it.
     what : "kill", "stop", or "wait" until the file `go` is there (the file `ready` says that it waits).
     """
     folder = str(folder)

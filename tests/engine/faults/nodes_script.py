@@ -1,4 +1,5 @@
-"""A cluster of several nodes: shards spread over them, a node is lost in a given round and another one joins, requests that do not fit.
+"""A cluster of several nodes: shards spread over them, a node is lost in a given round and another one joins,
+requests that do not fit.
 
 python -m tests.engine.faults.nodes_script FOLDER
 """
@@ -66,7 +67,10 @@ def looking_often():
     class Quick(CoordinatorActor):
         look_every = 2.0
 
-    usual, quick = ray_session.coordinator_class, ray.remote(concurrency_groups={"watch": 1}, max_concurrency=4, max_restarts=0)(Quick)
+    usual, quick = (
+        ray_session.coordinator_class,
+        ray.remote(concurrency_groups={"watch": 1}, max_concurrency=4, max_restarts=0)(Quick),
+    )
     ray_session.coordinator_class = lambda runs_at_once: quick
     try:
         yield
@@ -75,7 +79,8 @@ def looking_often():
 
 
 folder = Path(sys.argv[1])
-# Ray asks nodes more often than it does by itself, and so knows in two seconds, not fifteen, of one that does not even refuse to answer.
+# Ray asks nodes more often than it does by itself, and so knows in two seconds, not fifteen, of one that does
+# not even refuse to answer.
 SOON = {"health_check_period_ms": 400}
 HEAD = {"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False, "_system_config": SOON}
 cluster = Cluster(initialize_head=True, head_node_args=HEAD)

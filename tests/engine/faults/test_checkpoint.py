@@ -25,14 +25,18 @@ STATE = {
 }
 
 
-# -- files ------------------------------------------------------------------------------------------------------------
+# -- files -----------------------------------------------------------------------------------------
 
 
 def test_what_was_written_comes_back(tmp_path):
     Checkpoints(tmp_path, IDENTITY).write(STATE)
     state = Checkpoints(tmp_path, IDENTITY).read()
     assert state["round"] == 3 and state["nested"][1:] == [np.inf, None, "text"]
-    for found, written in ((state["x"], STATE["x"]), (state["nested"][0]["y"], STATE["nested"][0]["y"]), (state["empty"], STATE["empty"])):
+    for found, written in (
+        (state["x"], STATE["x"]),
+        (state["nested"][0]["y"], STATE["nested"][0]["y"]),
+        (state["empty"], STATE["empty"]),
+    ):
         np.testing.assert_array_equal(found, written)
         assert found.dtype == written.dtype and found.flags.writeable
 
@@ -116,7 +120,9 @@ def written(folder):
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_flipped_bytes_and_missing_ends_are_noticed(tmp_path, data):
-    """A changed file is the state that was written (padding), or it is not used; never something in between, never a crash."""
+    """A changed file is the state that was written (padding), or it is not used; never something in between,
+    never a crash.
+    """
     content = bytearray(written(tmp_path))
     for at in data.draw(st.lists(st.integers(0, len(content) - 1), max_size=4)):
         content[at] ^= data.draw(st.integers(1, 255))
@@ -140,7 +146,9 @@ def forged(folder, state, identity=IDENTITY, **head):
         path = checkpoints.names()[0]
         table = pa.ipc.open_file(path).read_all()
         described = {**json.loads(table.schema.metadata[b"raymkl-checkpoint"]), **head}
-        table = table.replace_schema_metadata({**table.schema.metadata, b"raymkl-checkpoint": json.dumps(described)})
+        table = table.replace_schema_metadata(
+            {**table.schema.metadata, b"raymkl-checkpoint": json.dumps(described)}
+        )
         table = table.replace_schema_metadata({**table.schema.metadata, b"digest": _digest_of_table(table)})
         with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
@@ -148,18 +156,25 @@ def forged(folder, state, identity=IDENTITY, **head):
 
 
 def test_a_later_format_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=rf"has format {FORMAT + 1}, this version of raymkl reads up to {FORMAT}; update raymkl"):
+    with pytest.raises(
+        ValueError,
+        match=rf"has format {FORMAT + 1}, this version of raymkl reads up to {FORMAT}; update raymkl",
+    ):
         forged(tmp_path, {}, format=FORMAT + 1).read()
 
 
 def test_what_differs_is_said(tmp_path):
     Checkpoints(tmp_path, IDENTITY).write({"round": 1})
-    with pytest.raises(ValueError, match=r"of another run: tol was 2, is now 5\. Give another directory, or remove the file"):
+    with pytest.raises(
+        ValueError, match=r"of another run: tol was 2, is now 5\. Give another directory, or remove the file"
+    ):
         Checkpoints(tmp_path, {**IDENTITY, "tol": "5"}).read()
 
 
 @pytest.mark.parametrize(
-    "state", [{}, {"results": 3}, {"history": [], "results": {}, "finished": [7], "heads": {}, "seconds": 1.0}], ids=str
+    "state",
+    [{}, {"results": 3}, {"history": [], "results": {}, "finished": [7], "heads": {}, "seconds": 1.0}],
+    ids=str,
 )
 def test_a_state_of_something_else_is_not_used(tmp_path, monkeypatch, state):
     seen = {}
@@ -186,7 +201,9 @@ def test_only_data_is_packed(value):
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False) | st.text(),
-        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text() | st.integers(), inner, max_size=4),
+        lambda inner: (
+            st.lists(inner, max_size=4) | st.dictionaries(st.text() | st.integers(), inner, max_size=4)
+        ),
         max_leaves=12,
     )
 )
@@ -194,7 +211,7 @@ def test_any_nested_value_comes_back(value):
     assert unpack(pack(value, {})) == value
 
 
-# -- places -----------------------------------------------------------------------------------------------------------
+# -- places ----------------------------------------------------------------------------------------
 
 
 def test_a_uri_is_a_place(tmp_path):

@@ -4,7 +4,19 @@ import numpy as np
 import pytest
 
 from raymkl import kernels
-from tests.engine.faults.interrupted_runs import BANK, CLASSES, X_TEST, Interrupted, X, Y, files, interrupt, model, params, stopped
+from tests.engine.faults.interrupted_runs import (
+    BANK,
+    CLASSES,
+    X_TEST,
+    Interrupted,
+    X,
+    Y,
+    files,
+    interrupt,
+    model,
+    params,
+    stopped,
+)
 from tests.reference import apart
 
 pytestmark = pytest.mark.usefixtures("small_working_sets")

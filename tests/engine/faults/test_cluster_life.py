@@ -1,4 +1,5 @@
-"""Life on a cluster: processes that die or stop at a given evaluation of a kernel, lost nodes, and nothing that stays behind.
+"""Life on a cluster: processes that die or stop at a given evaluation of a kernel, lost nodes, and nothing
+that stays behind.
 
 Faults happen by schedule, never by timing: a kernel brings its own process down (see `faulty_kernel`).
 """
@@ -31,7 +32,9 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory):
     """Decision values of a run without faults."""
-    return model(faulty(tmp_path_factory.mktemp("calm"), 10**9), engine="local").fit(X, Y).decision_function(X)
+    return (
+        model(faulty(tmp_path_factory.mktemp("calm"), 10**9), engine="local").fit(X, Y).decision_function(X)
+    )
 
 
 @pytest.fixture
@@ -53,7 +56,7 @@ def states(ray):
     return {group["state"] for group in ray.util.placement_group_table().values()}
 
 
-# -- faults -----------------------------------------------------------------------------------------------------------
+# -- faults ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -76,7 +79,9 @@ def test_a_process_is_lost(cluster, tmp_path, calm, capfd, times, what, who, mor
 
 
 def test_a_coordinator_that_goes_again_before_it_has_begun(cluster, tmp_path, calm, monkeypatch):
-    """As on a node that is gone without Ray knowing it: the next two in its place die at their start, and all that is one event."""
+    """As on a node that is gone without Ray knowing it: the next two in its place die at their start, and all
+    that is one event.
+    """
     from raymkl.engine.pools import ray_session
     from raymkl.engine.pools.coordinator_actor import CoordinatorActor
 
@@ -99,7 +104,9 @@ def test_a_coordinator_that_goes_again_before_it_has_begun(cluster, tmp_path, ca
 
 
 def test_what_is_lost_before_the_first_round(cluster, tmp_path, calm):
-    """A shard that goes while a session starts is a loss of its first fit; one that goes between two fits is a loss of neither."""
+    """A shard that goes while a session starts is a loss of its first fit; one that goes between two fits is
+    a loss of neither.
+    """
     calm_kernel = faulty(tmp_path, 10**9)
     with Session("ray", params()) as session:
         for losses in (1, 0):
@@ -110,7 +117,9 @@ def test_what_is_lost_before_the_first_round(cluster, tmp_path, calm):
 
 
 def test_a_slow_start_is_no_loss(cluster, tmp_path, monkeypatch):
-    """A process that takes longer to start than a ping may take is waited for, and somebody can ask what for; only then it is lost."""
+    """A process that takes longer to start than a ping may take is waited for, and somebody can ask what for;
+    only then it is lost.
+    """
     from raymkl.engine.faults.policy import ShardsLost
     from raymkl.engine.pools import ray_pool
     from raymkl.engine.pools.actors import ShardActor
@@ -128,7 +137,11 @@ def test_a_slow_start_is_no_loss(cluster, tmp_path, monkeypatch):
     actor = cluster.remote(concurrency_groups={"watch": 1}, num_cpus=0)(Slow).remote()
     where = params(num_shards=1, timeout_s=0.2)
     try:
-        pool = ray_pool.RayPool(ShardActors(Place([actor], (None, False), where)), placed({None: X}, problem_of([RBF()], len(X)), 1), where)
+        pool = ray_pool.RayPool(
+            ShardActors(Place([actor], (None, False), where)),
+            placed({None: X}, problem_of([RBF()], len(X)), 1),
+            where,
+        )
         with monkeypatch.context() as impatient:
             impatient.setattr(ray_pool, "START_SECONDS", 0.5)
             with pytest.raises(ShardsLost, match=r"did not start within 0\.5 seconds"):
@@ -152,7 +165,10 @@ def test_more_failures_than_allowed(cluster, tmp_path):
     with pytest.raises(ShardFailure) as caught:
         model(kernel, **where).fit(X, Y)
     words = str(caught.value)
-    assert re.search(r"lost .*shard \d \d times?.*, more than max_shard_failures=2 allows; the last cause: ActorDiedError", words), words
+    assert re.search(
+        r"lost .*shard \d \d times?.*, more than max_shard_failures=2 allows; the last cause: ActorDiedError",
+        words,
+    ), words
     assert re.search(rf"the last checkpoint is {tmp_path}/runs/raymkl-\d+\.checkpoint", words), words
     # What was reached is not lost.
     for number in range(50):
@@ -161,7 +177,7 @@ def test_more_failures_than_allowed(cluster, tmp_path):
     assert clf.resumed_from_ >= 1 and clf.converged_ and os.listdir(tmp_path / "runs") == []
 
 
-# -- leaving ----------------------------------------------------------------------------------------------------------
+# -- leaving ---------------------------------------------------------------------------------------
 
 DRIVER = """
 import sys
@@ -179,7 +195,12 @@ def test_a_driver_that_ends_takes_all_along(cluster, tmp_path, sent):
     address = cluster.get_runtime_context().gcs_address
     root = str(Path(__file__).resolve().parents[3])
     environment = {**os.environ, "PYTHONPATH": root}
-    driver = subprocess.Popen([sys.executable, "-c", DRIVER, address, str(tmp_path)], env=environment, stderr=subprocess.PIPE, text=True)
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, address, str(tmp_path)],
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     try:
         assert wait_for(lambda: (tmp_path / "ready").exists() or driver.poll() is not None, 120)
         assert driver.poll() is None, driver.stderr.read()
@@ -224,7 +245,12 @@ def test_four_fits_in_a_row(cluster):
 
     address = cluster.get_runtime_context().gcs_address
     wide = np.random.default_rng(0).normal(size=(100, 12_500))
-    clf = MKLClassifier(kernels=[RBF(gamma=5e-5)], engine="ray", tol=1e-2, ray_params=params(num_shards=1, memory_per_shard=None))
+    clf = MKLClassifier(
+        kernels=[RBF(gamma=5e-5)],
+        engine="ray",
+        tol=1e-2,
+        ray_params=params(num_shards=1, memory_per_shard=None),
+    )
     clf.fit(wide, Y[:100])
     before_store, before_own = store_bytes(address), own_bytes()
     for _ in range(4):
@@ -235,7 +261,7 @@ def test_four_fits_in_a_row(cluster):
     assert own_bytes() - before_own < 25 * 2**20
 
 
-# -- nodes ------------------------------------------------------------------------------------------------------------
+# -- nodes -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.cluster

@@ -1,4 +1,6 @@
-"""Places that come and go, by schedule: a run goes on with other shards, at most once a minute, and the model is the same."""
+"""Places that come and go, by schedule: a run goes on with other shards, at most once a minute, and the model
+is the same.
+"""
 
 import pickle
 from copy import deepcopy
@@ -36,7 +38,10 @@ class Clock:
 
 
 class Housed(LossyPool):
-    """A pool with a schedule of places: from this second on, so many shards find one. crowded : shards that live with others."""
+    """A pool with a schedule of places: from this second on, so many shards find one.
+
+    crowded : shards that live with others.
+    """
 
     def __init__(self, shards, clock, schedule, crowded=(), faults=()):
         super().__init__({None: X}, problem_of(BANK, len(X)), shards, faults)
@@ -62,7 +67,9 @@ def run(schedule, bounds=None, shards=2, crowded=(), faults=()):
     heads = [head_of(Y, 1.0, tol=1e-6), head_of(-Y, 0.4, tol=1e-6, path=(0.5, 2.0))]
     while True:
         pool = Housed(counts[-1][1], clock, schedule, crowded, faults if state is None else ())
-        pool.coordinator = coordinator = Coordinator(pool, deepcopy(pool.problem), policy=FailurePolicy(0 if not faults else 2), threads=1)
+        pool.coordinator = coordinator = Coordinator(
+            pool, deepcopy(pool.problem), policy=FailurePolicy(0 if not faults else 2), threads=1
+        )
         lookout, own = Lookout(bounds, clock=clock), deepcopy(heads)
         try:
             coordinator.crew.load()
@@ -74,7 +81,9 @@ def run(schedule, bounds=None, shards=2, crowded=(), faults=()):
             state = deepcopy(state_of(coordinator))
             continue
         results = coordinator.outcome(own)
-        values = [np.einsum("ijm,m,j->i", gram(BANK, X), stages[-1].theta, stages[-1].a) for stages in results]
+        values = [
+            np.einsum("ijm,m,j->i", gram(BANK, X), stages[-1].theta, stages[-1].a) for stages in results
+        ]
         return values, counts, coordinator
 
 
@@ -107,7 +116,11 @@ def test_a_fixed_number_stays():
 def test_shards_move_out_again_when_their_places_are_back():
     values, counts, coordinator = run([(0.0, 1), (100.0, 3)], shards=3, crowded=[0, 2])
     pool = coordinator.crew.pool
-    assert [s for _, s in pool.moved] == [0, 2] and pool.moved[0][0] >= 100.0 and len({second for second, _ in pool.moved}) == 1
+    assert (
+        [s for _, s in pool.moved] == [0, 2]
+        and pool.moved[0][0] >= 100.0
+        and len({second for second, _ in pool.moved}) == 1
+    )
     assert coordinator.crew.policy.total == 0  # nothing was lost
     assert coordinator.crew.policy.news == ["shards 0, 2 moved back to places of their own"]
     assert counts == [(0.0, 3)]
@@ -117,12 +130,18 @@ def test_shards_move_out_again_when_their_places_are_back():
 @many_rounds
 def test_a_shard_that_is_lost_while_it_moves():
     calm = run([(0.0, 2)], crowded=[1])[2].crew.pool.seen
-    values, _, coordinator = run([(0.0, 2)], crowded=[1], faults=[Fault("add_heads", calm["add_heads"], (1,))])
+    values, _, coordinator = run(
+        [(0.0, 2)], crowded=[1], faults=[Fault("add_heads", calm["add_heads"], (1,))]
+    )
     assert coordinator.crew.policy.failures == {1: 1} and len(coordinator.crew.pool.moved) == 1
     assert_same(values)
 
 
-@given(st.tuples(st.integers(1, 9), st.integers(1, 9)).map(sorted).map(tuple), st.integers(0, 20), st.integers(1, 9))
+@given(
+    st.tuples(st.integers(1, 9), st.integers(1, 9)).map(sorted).map(tuple),
+    st.integers(0, 20),
+    st.integers(1, 9),
+)
 def test_another_number(bounds, places, count):
     wanted = Lookout(bounds).another_number(places, count)
     best = min(range(bounds[0], bounds[1] + 1), key=lambda shards: abs(shards - places))

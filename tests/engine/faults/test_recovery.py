@@ -1,4 +1,6 @@
-"""Shards that are lost by schedule: the model is the one of the undisturbed run, whenever and however often it happens."""
+"""Shards that are lost by schedule: the model is the one of the undisturbed run, whenever and however often
+it happens.
+"""
 
 import re
 from copy import deepcopy
@@ -35,7 +37,9 @@ def problem_of(n=48, bank=BANK, **more):
 
 
 def least_budget(problem, rows, heads):
-    """Bytes per shard with which one round just fits: caches hold 64 columns, everything else is evicted and computed again."""
+    """Bytes per shard with which one round just fits: caches hold 64 columns, everything else is evicted and
+    computed again.
+    """
     with pytest.raises(ValueError, match="need at least") as caught:
         run(problem, rows, heads, budget=1)
     return int(re.search(r"at least (\d+) bytes", str(caught.value)).group(1))
@@ -44,7 +48,9 @@ def least_budget(problem, rows, heads):
 def run(problem, rows, heads, faults=(), budget=None, most=1000, state=None):
     """Results by head and stage, the pool, and the coordinator."""
     pool = LossyPool(rows, deepcopy(problem), SHARDS, faults)
-    pool.coordinator = coordinator = Coordinator(pool, deepcopy(problem), budget, policy=FailurePolicy(most), threads=2)
+    pool.coordinator = coordinator = Coordinator(
+        pool, deepcopy(problem), budget, policy=FailurePolicy(most), threads=2
+    )
     heads = deepcopy(heads)
     coordinator.crew.load()
     for _ in coordinator.rounds(heads, state):
@@ -71,20 +77,44 @@ CASES = {
     "wrapper": (problem_of(), X, [head_of(solver="wrapper", tol=1e-4)]),
     "cutting planes": (problem_of(), X, [head_of(theta_step="cutting_plane", tol=1e-4)]),
     "classes": (problem_of(), X, [head_of(y) for y in classes(48)]),
-    "path": (problem_of(), X, [head_of(bounds=FOLD, path=PATH, watch=np.flatnonzero(FOLD == 0)), head_of(p=2.0, path=PATH[::-1])]),
-    "shared weights": (problem_of(), X, [head_of(y, group=0, tol=1e-4, path=(1.0, 3.0)) for y in classes(48)]),
-    "multiplicative": (problem_of(), X, [head_of(normalize="multiplicative"), head_of(bounds=FOLD, normalize="multiplicative")]),
+    "path": (
+        problem_of(),
+        X,
+        [head_of(bounds=FOLD, path=PATH, watch=np.flatnonzero(FOLD == 0)), head_of(p=2.0, path=PATH[::-1])],
+    ),
+    "shared weights": (
+        problem_of(),
+        X,
+        [head_of(y, group=0, tol=1e-4, path=(1.0, 3.0)) for y in classes(48)],
+    ),
+    "multiplicative": (
+        problem_of(),
+        X,
+        [head_of(normalize="multiplicative"), head_of(bounds=FOLD, normalize="multiplicative")],
+    ),
     "gates": (problem_of(gate_of_entry=GATED, gates=GATES), X, [head_of(), head_of(-Y, 0.3)]),
     "precomputed": (
         problem_of(bank=[Precomputed(index=m) for m in range(5)], depths={None: 5}),
         gram(BANK, X),
         [head_of(), head_of(np.roll(Y, 5), path=(0.5, 2.0))],
     ),
-    "proofs": (problem_of(dtype=np.float32), X, [head_of(tol=1e-4), head_of(-Y, 0.3, tol=1e-4, path=(0.5, 2.0))]),
-    "proofs, gates": (problem_of(gate_of_entry=GATED, gates=GATES, dtype=np.float32, light=True), X, [head_of(tol=1e-4)]),
+    "proofs": (
+        problem_of(dtype=np.float32),
+        X,
+        [head_of(tol=1e-4), head_of(-Y, 0.3, tol=1e-4, path=(0.5, 2.0))],
+    ),
+    "proofs, gates": (
+        problem_of(gate_of_entry=GATED, gates=GATES, dtype=np.float32, light=True),
+        X,
+        [head_of(tol=1e-4)],
+    ),
     "light": (problem_of(light=True), X, [head_of(), head_of(p=2.0, path=PATH)]),
     "evictions": (problem_of(135), X_MANY, [head_of(Y_MANY, tol=1e-5)]),
-    "evictions, normalised": (problem_of(135), X_MANY, [head_of(Y_MANY, tol=1e-5, normalize="multiplicative", path=(0.3, 1.0))]),
+    "evictions, normalised": (
+        problem_of(135),
+        X_MANY,
+        [head_of(Y_MANY, tol=1e-5, normalize="multiplicative", path=(0.3, 1.0))],
+    ),
     "warm starts in portions": (problem_of(135), X_MANY, WARM),
 }
 
@@ -109,7 +139,12 @@ class Calm:
 
 def decision(problem, rows, result):
     """f of all rows, straight from the formula."""
-    bank = [kernel for _, kernel in sorted((e, k) for f in problem.families for e, k in zip(f.members, f.kernels, strict=True))]
+    bank = [
+        kernel
+        for _, kernel in sorted(
+            (e, k) for f in problem.families for e, k in zip(f.members, f.kernels, strict=True)
+        )
+    ]
     K = rows[None] if rows[None].ndim == 3 else gram(bank, rows[None])
     gate = {e: f.gate for f in problem.families for e in f.members}
     parts = []
@@ -121,16 +156,25 @@ def decision(problem, rows, result):
 
 def assert_same_model(name, results):
     problem, rows, heads, _, calm, _ = Calm.of(name)
-    assert [len(stages) for stages in results] == [len(stages) for stages in calm] == [len(head.path) for head in heads]
+    assert (
+        [len(stages) for stages in results]
+        == [len(stages) for stages in calm]
+        == [len(head.path) for head in heads]
+    )
     for head, stages, expected in zip(heads, results, calm, strict=True):
         for result, other in zip(stages, expected, strict=True):
             assert result.converged and result.certificate.gap <= head.tol
             assert result.certificate.dual == pytest.approx(other.certificate.dual, rel=4 * head.tol)
             assert result.certificate.primal == pytest.approx(other.certificate.primal, rel=4 * head.tol)
             # The last digits of a vary along flat directions of the dual; by how much follows from the gap.
-            assert apart(decision(problem, rows, result), decision(problem, rows, other)) < 3 * np.sqrt(head.tol) + 1e-3
+            assert (
+                apart(decision(problem, rows, result), decision(problem, rows, other))
+                < 3 * np.sqrt(head.tol) + 1e-3
+            )
             if head.watch is not None:
-                np.testing.assert_allclose(result.f, decision(problem, rows, result)[head.watch], atol=3 * np.sqrt(head.tol))
+                np.testing.assert_allclose(
+                    result.f, decision(problem, rows, result)[head.watch], atol=3 * np.sqrt(head.tol)
+                )
 
 
 def disturbed(name, faults):
@@ -147,12 +191,19 @@ def disturbed(name, faults):
 @pytest.mark.parametrize("name", CASES)
 def test_the_undisturbed_run_is_right(name):
     problem, rows, heads, _, results, _ = Calm.of(name)
-    if problem.gates is None and heads[0].normalize is None and isinstance(heads[0].loss, Hinge) and heads[0].group is None:
+    if (
+        problem.gates is None
+        and heads[0].normalize is None
+        and isinstance(heads[0].loss, Hinge)
+        and heads[0].group is None
+    ):
         K = rows[None] if rows[None].ndim == 3 else gram(BANK, rows[None])
         for head, stages in zip(heads, results, strict=True):
             for result in stages:
                 error = 1e-7 if problem.dtype == np.float64 else 0.1 * head.tol
-                assert dual_value(result.a, head.targets, K, head.norm.p) == pytest.approx(result.certificate.dual, rel=error)
+                assert dual_value(result.a, head.targets, K, head.norm.p) == pytest.approx(
+                    result.certificate.dual, rel=error
+                )
     assert_same_model(name, results)
 
 
@@ -169,7 +220,9 @@ def test_a_shard_lost_at_the_first_and_the_last_call_of_every_method(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["one head", "classes", "path", "precomputed", "proofs", "light", "warm starts in portions"])
+@pytest.mark.parametrize(
+    "name", ["one head", "classes", "path", "precomputed", "proofs", "light", "warm starts in portions"]
+)
 def test_a_shard_lost_in_any_round(name):
     rounds = Calm.of(name)[5]["advance"]
     for number in np.unique(np.linspace(1, rounds, 6).astype(int)).tolist():
@@ -184,7 +237,9 @@ def test_two_and_all_shards_at_once(name):
     assert len(disturbed(name, [Fault("advance", middle, (0, 1, 2), worked=True)]).deaths) == 3
 
 
-@pytest.mark.parametrize("method", ["load", "prepare", "take_bases", "add_heads", "resume", "rebuild", "enter"])
+@pytest.mark.parametrize(
+    "method", ["load", "prepare", "take_bases", "add_heads", "resume", "rebuild", "enter"]
+)
 @pytest.mark.parametrize("again", [(1,), (0, 1), (0, 2), (2,)], ids=str)
 def test_lost_again_while_it_is_brought_up_to_date(method, again):
     """The new shard itself, and others that nobody thought of, in every step of a recovery."""
@@ -196,9 +251,13 @@ def test_lost_again_while_it_is_brought_up_to_date(method, again):
 
 
 def test_another_shard_lost_while_rows_are_fetched_for_a_recovery():
-    """A resumed run has dual variables of rows that it has never seen: a recovery asks their owners, which may be lost as well."""
+    """A resumed run has dual variables of rows that it has never seen: a recovery asks their owners, which
+    may be lost as well.
+    """
     problem, rows, heads, _, _, _ = Calm.of("classes")
-    coordinator = Coordinator(LossyPool(rows, deepcopy(problem), SHARDS), deepcopy(problem), policy=FailurePolicy(0))
+    coordinator = Coordinator(
+        LossyPool(rows, deepcopy(problem), SHARDS), deepcopy(problem), policy=FailurePolicy(0)
+    )
     coordinator.crew.pool.coordinator = coordinator
     coordinator.crew.load()
     rounds = coordinator.rounds(deepcopy(heads))
@@ -206,7 +265,12 @@ def test_another_shard_lost_while_rows_are_fetched_for_a_recovery():
     state = deepcopy(state_of(coordinator))
     rounds.close()
     assert all(np.any(part["a"]) for part in state["heads"].values()) and len(state["heads"]) >= 2
-    faults = [Fault("diagonals", 1, (0,)), Fault("advance", 1, (0, 1)), Fault("fetch", 1, (1, 2)), Fault("fetch", 2, (2,))]
+    faults = [
+        Fault("diagonals", 1, (0,)),
+        Fault("advance", 1, (0, 1)),
+        Fault("fetch", 1, (1, 2)),
+        Fault("fetch", 2, (2,)),
+    ]
     results, pool, coordinator = run(problem, rows, heads, faults, state=state)
     assert_same_model("classes", results)
     assert coordinator.crew.policy.total == len(pool.deaths) >= 3
@@ -214,11 +278,24 @@ def test_another_shard_lost_while_rows_are_fetched_for_a_recovery():
 
 def test_the_same_shard_again_and_again():
     rounds = Calm.of("classes")[5]["advance"]
-    pool = disturbed("classes", [Fault("advance", number, (1,), bool(number % 2)) for number in range(1, 2 * rounds, 2)])
+    pool = disturbed(
+        "classes", [Fault("advance", number, (1,), bool(number % 2)) for number in range(1, 2 * rounds, 2)]
+    )
     assert len(pool.deaths) >= rounds / 2
 
 
-METHODS = ("moments", "prepare", "take_bases", "diagonals", "load", "add_heads", "advance", "f_of", "apply", "fetch")
+METHODS = (
+    "moments",
+    "prepare",
+    "take_bases",
+    "diagonals",
+    "load",
+    "add_heads",
+    "advance",
+    "f_of",
+    "apply",
+    "fetch",
+)
 METHODS += ("stack_hessian", "stack_change", "enter", "resume", "rebuild")
 FAULTS = st.builds(
     Fault,
@@ -236,14 +313,17 @@ def test_any_schedule(name, faults):
     disturbed(name, faults)
 
 
-# -- limits -----------------------------------------------------------------------------------------------------------
+# -- limits ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("most", [0, 1, 2])
 def test_more_losses_than_allowed(most):
     problem, rows, heads, _, _, _ = Calm.of("one head")
     faults = [Fault("advance", number, (1,)) for number in (1, 2, 3, 4, 5)]
-    with pytest.raises(ShardFailure, match=rf"lost shard 1 {most + 1} time.*max_shard_failures={most}.*by schedule in advance"):
+    with pytest.raises(
+        ShardFailure,
+        match=rf"lost shard 1 {most + 1} time.*max_shard_failures={most}.*by schedule in advance",
+    ):
         run(problem, rows, heads, faults, most=most)
     run(problem, rows, heads, faults[:most], most=most)
 
@@ -258,18 +338,26 @@ def test_losses_during_a_recovery_count():
 def test_shards_that_are_put_on_a_node_that_is_gone_are_one_event():
     """Ray does not know yet: what replaces them goes again and again while it is being started."""
     problem, rows, heads, _, _, _ = Calm.of("one head")
-    faults = [Fault("advance", 2, (0, 1)), *(Fault("load", number, (0, 1), began=False) for number in range(2, 9))]
+    faults = [
+        Fault("advance", 2, (0, 1)),
+        *(Fault("load", number, (0, 1), began=False) for number in range(2, 9)),
+    ]
     _, pool, coordinator = run(problem, rows, heads, faults, most=1)
     assert coordinator.crew.policy.events == 1 and coordinator.crew.policy.total == len(pool.deaths) == 16
 
 
 def test_shards_lost_together_are_one_event():
-    """As on a node: all at once; those in their place one after the other while they are brought up to date."""
+    """As on a node: all at once; those in their place one after the other while they are brought up to
+    date.
+    """
     problem, rows, heads, _, _, seen = Calm.of("one head")
     faults = [Fault("advance", 2, (0, 1))]
     _, pool, coordinator = run(problem, rows, heads, faults, most=1)
     assert coordinator.crew.policy.events == 1 and coordinator.crew.policy.total == len(pool.deaths) == 2
-    faults += [Fault("take_bases", seen["take_bases"] + 1, (0,)), Fault("take_bases", seen["take_bases"] + 3, (1,))]
+    faults += [
+        Fault("take_bases", seen["take_bases"] + 1, (0,)),
+        Fault("take_bases", seen["take_bases"] + 3, (1,)),
+    ]
     _, pool, coordinator = run(problem, rows, heads, faults, most=2)
     assert coordinator.crew.policy.events == 2 and coordinator.crew.policy.total == len(pool.deaths) == 4
 
@@ -282,12 +370,21 @@ def test_lost_shards_are_counted_once_each():
     assert coordinator.crew.policy.total == len(pool.deaths) == 3
 
 
-# -- state of a run ---------------------------------------------------------------------------------------------------
+# -- state of a run --------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["one head", "classes", "path", "shared weights", "multiplicative", "precomputed", "evictions, normalised"]
+    "name",
+    [
+        "one head",
+        "classes",
+        "path",
+        "shared weights",
+        "multiplicative",
+        "precomputed",
+        "evictions, normalised",
+    ],
 )
 def test_a_run_goes_on_from_any_round(name):
     problem, rows, heads, budget, _, _ = Calm.of(name)
@@ -298,7 +395,9 @@ def test_a_run_goes_on_from_any_round(name):
     for _ in coordinator.rounds(deepcopy(heads)):
         states.append(deepcopy(state_of(coordinator)))
     for at in np.unique(np.linspace(0, len(states) - 1, 4).astype(int)).tolist():
-        results, _, resumed = run(problem, rows, heads, [Fault("advance", 2, (at % SHARDS,))], budget, state=deepcopy(states[at]))
+        results, _, resumed = run(
+            problem, rows, heads, [Fault("advance", 2, (at % SHARDS,))], budget, state=deepcopy(states[at])
+        )
         assert_same_model(name, results)
         assert resumed.journal.history[: len(states[at]["history"])] == states[at]["history"]
         assert resumed.journal.seconds > states[at]["seconds"]

@@ -1,4 +1,6 @@
-"""Weights that hardly move are held, and shards keep f alone; proofs say whether the weights have to move once more."""
+"""Weights that hardly move are held, and shards keep f alone; proofs say whether the weights have to move
+once more.
+"""
 
 import numpy as np
 import pytest
@@ -41,11 +43,14 @@ def assert_proved(result, p, tol):
     """The certificate is that of the matrices themselves."""
     quadratic = np.maximum(np.einsum("i,ijm,j->m", result.a, K, result.a), 0.0)
     f = (K @ result.theta) @ result.a + result.intercept
-    primal = 0.5 * np.sum((result.theta * np.sqrt(quadratic)) ** p) ** (2 / p) + C * np.maximum(0.0, 1.0 - Y * f).sum()
-    dual = dual_value(result.a, Y, K, p)
-    assert result.certificate.primal == pytest.approx(primal, rel=0.1 * tol) and result.certificate.dual == pytest.approx(
-        dual, rel=0.1 * tol
+    primal = (
+        0.5 * np.sum((result.theta * np.sqrt(quadratic)) ** p) ** (2 / p)
+        + C * np.maximum(0.0, 1.0 - Y * f).sum()
     )
+    dual = dual_value(result.a, Y, K, p)
+    assert result.certificate.primal == pytest.approx(
+        primal, rel=0.1 * tol
+    ) and result.certificate.dual == pytest.approx(dual, rel=0.1 * tol)
     assert result.converged and (primal - dual) / primal <= 1.1 * tol
 
 
@@ -67,12 +72,16 @@ def test_the_model_is_the_one_of_weights_that_follow(monkeypatch):
 
 
 def test_weights_that_were_held_too_early_move(monkeypatch):
-    """Held from the first step on, they belong to a sample; proofs renew them, and in the end they follow again."""
+    """Held from the first step on, they belong to a sample; proofs renew them, and in the end they follow
+    again.
+    """
     monkeypatch.setattr(head_solver, "HELD_AT_MOST", 10.0)
     monkeypatch.setattr(head_solver, "HELD_BELOW", np.inf)
     moved = []
     original = HeadSolver.renew_weights
-    monkeypatch.setattr(HeadSolver, "renew_weights", lambda solver: moved.append(original(solver)) or moved[-1])
+    monkeypatch.setattr(
+        HeadSolver, "renew_weights", lambda solver: moved.append(original(solver)) or moved[-1]
+    )
     result, _, _ = trained(tol=1e-5)
     assert any(moved)
     assert_proved(result, 4 / 3, 1e-5)
@@ -91,6 +100,10 @@ def test_shards_lost_while_weights_are_held(worked):
     calm, _, held = trained(lambda problem: LossyPool({None: X}, problem, 3, []))
     first = held.index(True) + 1
     for number in (first, first + 1, len(held)):
-        result, _, _ = trained(lambda problem, number=number: LossyPool({None: X}, problem, 3, [Fault("advance", number, (0, 2), worked)]))
+        result, _, _ = trained(
+            lambda problem, number=number: LossyPool(
+                {None: X}, problem, 3, [Fault("advance", number, (0, 2), worked)]
+            )
+        )
         assert_proved(result, 4 / 3, 1e-4)
         assert result.certificate.dual == pytest.approx(calm.certificate.dual, rel=2e-4)

@@ -1,6 +1,8 @@
-"""One set of weights for several heads: the joint problem against a conic solver, and its certificate by definition.
+"""One set of weights for several heads: the joint problem against a conic solver, and its certificate by
+definition.
 
-max_{a_1..a_H}  sum_h sum(y_h a_h) - 1/2 || ( sqrt(sum_h a_h' K_m a_h) )_m ||_{p*}^2,    0 <= y_h a_h <= bounds,  sum(a_h) = 0
+max_{a_1..a_H}  sum_h sum(y_h a_h) - 1/2 || ( sqrt(sum_h a_h' K_m a_h) )_m ||_{p*}^2,    0 <= y_h a_h <=
+                bounds,  sum(a_h) = 0
 """
 
 import contextlib
@@ -79,7 +81,9 @@ def check(a, theta, b, certificate, p, C, tol):
     primal, dual = values(a, theta, b, p, C)
     optimum = joint_optimum(p, C)
     assert certificate.gap <= tol
-    assert certificate.primal == pytest.approx(primal, rel=1e-6) and certificate.dual == pytest.approx(dual, rel=1e-6)
+    assert certificate.primal == pytest.approx(primal, rel=1e-6) and certificate.dual == pytest.approx(
+        dual, rel=1e-6
+    )
     # The certificate encloses the optimum, up to the accuracy of the conic solver.
     assert dual - 1e-5 * abs(optimum) <= optimum <= primal + 1e-5 * abs(optimum)
     assert np.abs(a.sum(axis=1)).max() < 1e-8
@@ -87,14 +91,23 @@ def check(a, theta, b, certificate, p, C, tol):
     assert signed.min() >= 0 and signed.max() <= C + 1e-12
 
 
-SOLVERS = [("chunking", "analytic"), ("wrapper", "analytic"), ("chunking", "cutting_plane"), ("wrapper", "cutting_plane")]
+SOLVERS = [
+    ("chunking", "analytic"),
+    ("wrapper", "analytic"),
+    ("chunking", "cutting_plane"),
+    ("wrapper", "cutting_plane"),
+]
 
 
-@pytest.mark.parametrize("p, solver, step", [(p, *way) for p in NORMS for way in SOLVERS if p <= 2 or way[1] == "analytic"])
+@pytest.mark.parametrize(
+    "p, solver, step", [(p, *way) for p in NORMS for way in SOLVERS if p <= 2 or way[1] == "analytic"]
+)
 def test_the_joint_problem(p, solver, step):
     X, labels, _ = data()
     tol = 1e-5 if step == "analytic" else 1e-4
-    model = MKLClassifier(kernels=BANK, C=2.0, p=p, solver=solver, theta_step=step, tol=tol, engine="local", shared_weights=True)
+    model = MKLClassifier(
+        kernels=BANK, C=2.0, p=p, solver=solver, theta_step=step, tol=tol, engine="local", shared_weights=True
+    )
     model.fit(X, labels)
     assert model.kernel_weights_.shape == (len(BANK),) and isinstance(model.duality_gap_, float)
     a = np.zeros((3, N))
@@ -134,10 +147,16 @@ def test_a_path_of_a_group(p, path):
         theta = stages[0].theta
         for stage in stages:
             np.testing.assert_array_equal(stage.theta, theta)
-            assert stage.converged and stage.certificate.gap == stages[0].certificate.gap and stage.f.shape == (2,)
+            assert (
+                stage.converged
+                and stage.certificate.gap == stages[0].certificate.gap
+                and stage.f.shape == (2,)
+            )
         a, b = np.stack([stage.a for stage in stages]), np.array([stage.intercept for stage in stages])
         check(a, theta, b, stages[0].certificate, p, C, 1e-5)
-        np.testing.assert_allclose([stage.f[0] for stage in stages], a @ (data()[2] @ theta)[:, 5] + b, atol=1e-8)
+        np.testing.assert_allclose(
+            [stage.f[0] for stage in stages], a @ (data()[2] @ theta)[:, 5] + b, atol=1e-8
+        )
     # Members move together from stage to stage.
     assert all({row["head"] for row in history if row["stage"] == k} == {0, 1, 2} for k in range(3))
 
@@ -154,7 +173,9 @@ def test_a_path_of_a_group_by_cutting_planes(path):
 
 @pytest.mark.parametrize("light", [True, False], ids=["light", "cached"])
 def test_a_shard_that_is_lost_after_a_proof_of_the_group(light):
-    """What the proof has shown of f is gone with the shard; the new one finds it out again, for every member, also in later stages."""
+    """What the proof has shown of f is gone with the shard; the new one finds it out again, for every member,
+    also in later stages.
+    """
     rng = np.random.default_rng(4)
     X, labels, bank = rng.normal(size=(60, 4)), np.arange(60) % 3, kernels.rbf([1e-4, 1e-3, 0.3])
     problem = given_points.problem_of(bank, 60, light=light)  # tables in float32, whose first proof fails
@@ -164,7 +185,9 @@ def test_a_shard_that_is_lost_after_a_proof_of_the_group(light):
     def rounds(faults=()):
         """The stage and the pool after every round."""
         pool = LossyPool({None: X}, deepcopy(problem), 2, faults)
-        pool.coordinator = coordinator = Coordinator(pool, deepcopy(problem), policy=FailurePolicy(9), threads=1)
+        pool.coordinator = coordinator = Coordinator(
+            pool, deepcopy(problem), policy=FailurePolicy(9), threads=1
+        )
         coordinator.crew.load()
         for rows in coordinator.rounds(deepcopy(heads)):
             yield rows[0]["stage"], pool
@@ -183,7 +206,8 @@ def test_a_shard_that_is_lost_after_a_proof_of_the_group(light):
             if pool.seen["advance"] == number + 1:  # it was asked for twice
                 assert pool.deaths == [("advance", 0)] and len(members(pool)) == 6
                 assert all(state.offset is not None for state in members(pool))
-        # Sums that were made anew are wrong in another way; without a proof the gap would stand still until the patience is over.
+        # Sums that were made anew are wrong in another way; without a proof the gap would stand still until
+        # the patience is over.
         assert pool.seen["advance"] <= calm + 5
         assert all(result.converged for stages in pool.coordinator.outcome(heads) for result in stages)
 
@@ -240,7 +264,10 @@ def test_stopping_short_keeps_a_valid_certificate():
     a[:, model.support_] = model.dual_coef_
     primal, dual = values(a, model.kernel_weights_, model.intercept_, 4 / 3, 2.0)
     assert not model.converged_ and model.primal_objective_ == pytest.approx(primal, rel=1e-6)
-    assert model.dual_objective_ == pytest.approx(dual, rel=1e-6) and dual <= joint_optimum(4 / 3, 2.0) + 1e-6 <= primal + 2e-6
+    assert (
+        model.dual_objective_ == pytest.approx(dual, rel=1e-6)
+        and dual <= joint_optimum(4 / 3, 2.0) + 1e-6 <= primal + 2e-6
+    )
 
 
 def test_continuing_from_the_last_fit():
@@ -249,4 +276,6 @@ def test_continuing_from_the_last_fit():
     rounds = model.fit(X, labels).n_iter_
     again = model.fit(X, labels)
     assert again.n_iter_ <= rounds and again.duality_gap_ <= 1e-4
-    assert model.set_params(C=4.0).fit(X, labels).dual_objective_ == pytest.approx(joint_optimum(4 / 3, 4.0), rel=2e-4)
+    assert model.set_params(C=4.0).fit(X, labels).dual_objective_ == pytest.approx(
+        joint_optimum(4 / 3, 4.0), rel=2e-4
+    )

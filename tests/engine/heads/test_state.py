@@ -52,7 +52,7 @@ def proof(course, gap, held=False):
     return course.state
 
 
-# -- states --------------------------------------------------------------------------------------------------------------
+# -- states ----------------------------------------------------------------------------------------
 
 
 def test_work_proof_done():
@@ -65,11 +65,15 @@ def test_work_proof_done():
 def test_a_proof_that_fails_is_followed_by_work():
     course = course_of()
     assert proof(course, 5 * TOL) is State.WORKING
-    assert course.best is course.proved and course.best.certificate.gap == 5 * TOL  # not what the round believed
+    assert (
+        course.best is course.proved and course.best.certificate.gap == 5 * TOL
+    )  # not what the round believed
     assert proof(course, 0.5 * TOL) is State.DONE
 
 
-@pytest.mark.parametrize("gaps, last", [((0.5, 0.2, 0.4), State.GOING_BACK), ((0.5, 0.4, 0.2), State.GIVING_UP)])
+@pytest.mark.parametrize(
+    "gaps, last", [((0.5, 0.2, 0.4), State.GOING_BACK), ((0.5, 0.4, 0.2), State.GIVING_UP)]
+)
 def test_after_the_last_round_a_head_goes_back_to_its_best_point(gaps, last):
     course = course_of(max_rounds=3)
     assert [after_round(course, gap) for gap in gaps] == [State.WORKING, State.WORKING, last]
@@ -151,7 +155,12 @@ def test_more_precise_statistics_begin_with_new_patience():
     course.settle(certificate(0.5), A, THETA)
     assert course.state is State.EXHAUSTED
     course.widen()
-    assert course.state is State.WORKING and course.proofs == 0 and course.patience == PATIENCE and course.proved is not None
+    assert (
+        course.state is State.WORKING
+        and course.proofs == 0
+        and course.patience == PATIENCE
+        and course.proved is not None
+    )
     assert after_round(course, 0.5) is State.WORKING
 
 
@@ -160,7 +169,9 @@ def test_a_stage_knows_nothing_of_the_last_one():
     proof(course, 0.5 * TOL)
     course.start_stage()
     assert course.state is State.WORKING and course.best is None and course.proved is None
-    assert [after_round(course, 0.5) for _ in range(5)][-1] is State.GIVING_UP  # rounds count from its beginning
+    assert [after_round(course, 0.5) for _ in range(5)][
+        -1
+    ] is State.GIVING_UP  # rounds count from its beginning
 
 
 def test_polishing_ends_at_round_off():
@@ -180,12 +191,14 @@ def test_best_points_are_copies():
     np.testing.assert_array_equal(course.best.theta, THETA)
 
 
-# -- parts ---------------------------------------------------------------------------------------------------------------
+# -- parts -----------------------------------------------------------------------------------------
 
 
 def summary_of(grow, grow_residual, shrink, shrink_residual, ids=()):
     none = np.empty(0)
-    return HeadSummary(*map(np.asarray, (grow, grow_residual, shrink, shrink_residual, ids)), none, none, none, none)
+    return HeadSummary(
+        *map(np.asarray, (grow, grow_residual, shrink, shrink_residual, ids)), none, none, none, none
+    )
 
 
 def test_what_a_round_shows():
@@ -201,7 +214,9 @@ def test_a_proof_corrects_the_rounds_after_it():
     np.testing.assert_array_equal(correction.applied(np.array([1.0, 2.0])), [1.0, 2.0])
     correction.proved = np.array([1.5, 2.0])
     np.testing.assert_array_equal(correction.applied(np.array([1.0, 2.25])), [1.5, 2.0])
-    np.testing.assert_array_equal(correction.applied(np.array([3.0, 3.0])), [3.5, 2.75])  # errors stay as they were
+    np.testing.assert_array_equal(
+        correction.applied(np.array([3.0, 3.0])), [3.5, 2.75]
+    )  # errors stay as they were
     correction.stretched(2.0)
     np.testing.assert_array_equal(correction.applied(np.array([3.0, 3.0])), [5.0, 2.0])
 

@@ -1,4 +1,6 @@
-"""Which rows make up the working sets of a run: spread over the shards at first, then newcomers and those that came last."""
+"""Which rows make up the working sets of a run: spread over the shards at first, then newcomers and those
+that came last.
+"""
 
 import numpy as np
 import pytest
@@ -65,9 +67,15 @@ def test_the_first_working_set_is_as_full_as_a_class_in_one_shard_allows(small_s
 
 @pytest.mark.parametrize("C", [1.0, 30.0])
 def test_the_order_of_the_rows_does_not_matter(small_sets, C):
-    """Rows sorted by class, as many files are: when the first rows of a working set stayed, this took half as many rounds again."""
+    """Rows sorted by class, as many files are: when the first rows of a working set stayed, this took half as
+    many rounds again.
+    """
     rounds = {}
-    for name, order in {"as they are": np.arange(N), "by class": np.argsort(Y, kind="stable"), "by feature": np.argsort(X[:, 0])}.items():
+    for name, order in {
+        "as they are": np.arange(N),
+        "by class": np.argsort(Y, kind="stable"),
+        "by feature": np.argsort(X[:, 0]),
+    }.items():
         rounds[name] = sets_of(X[order], head_of(Y[order], C=C))[1].rounds
     assert max(rounds.values()) <= 1.25 * min(rounds.values()), rounds
 
@@ -84,9 +92,13 @@ def test_rows_that_came_last_stay(small_sets):
         solver = coordinator.solvers[0]
         while coordinator.busy:
             a, entered = solver.a.copy(), solver.rows.entered.copy()
-            inside = solver.working_set[(np.abs(a) > 0)[solver.working_set] & (np.abs(a) < C)[solver.working_set]]
+            inside = solver.working_set[
+                (np.abs(a) > 0)[solver.working_set] & (np.abs(a) < C)[solver.working_set]
+            ]
             coordinator.round_once()
-            waiting = np.setdiff1d(inside, np.concatenate([solver.seen.summary.grow, solver.seen.summary.shrink]))
+            waiting = np.setdiff1d(
+                inside, np.concatenate([solver.seen.summary.grow, solver.seen.summary.shrink])
+            )
             stays = np.isin(waiting, solver.working_set)
             if coordinator.busy and stays.any() and not stays.all():
                 checked += 1
@@ -99,7 +111,10 @@ def test_rows_that_came_last_stay(small_sets):
 
 @pytest.mark.parametrize(("bank", "part"), [([RBF(0.05)], WHOLE), (rbf([0.01, 0.05, 0.3]), INNER)])
 def test_all_rows_at_once_are_solved_precisely_where_no_weights_follow(monkeypatch, bank, part):
-    """One kernel is done after one sub-problem. With several the weights move after it, and a precise solution would be lost."""
+    """One kernel is done after one sub-problem.
+
+    With several the weights move after it, and a precise solution would be lost.
+    """
     tolerances, original = [], ascent.solve_terms
 
     def solve(Q, terms, residual, x, tolerance, **more):

@@ -1,4 +1,5 @@
-"""A cluster scaled to zero, with Ray's fake autoscaler: it grows for a fit, and what it cannot add is refused.
+"""A cluster scaled to zero, with Ray's fake autoscaler: it grows for a fit, and what it cannot add is
+refused.
 
 python -m tests.engine.pools.growing_script FOLDER
 """
@@ -13,7 +14,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-# A cluster for a minute, of this machine alone; both sides must say the same, which older versions of Ray need not be told.
+# A cluster for a minute, of this machine alone; both sides must say the same, which older versions of Ray
+# need not be told.
 os.environ["RAY_AUTH_MODE"] = "disabled"
 
 import ray
@@ -24,15 +26,28 @@ from raymkl.engine.pools.growth import Growth, growth_of_cluster
 from tests.processes import wait_for
 from tests.reference import noisy_problem
 
-LISTS = ("initialization_commands", "setup_commands", "head_setup_commands", "worker_setup_commands", "head_start_ray_commands")
+LISTS = (
+    "initialization_commands",
+    "setup_commands",
+    "head_setup_commands",
+    "worker_setup_commands",
+    "head_start_ray_commands",
+)
 LISTS += ("worker_start_ray_commands", "cluster_synced_files", "rsync_exclude", "rsync_filter")
 STORE = 100 * 2**20
 
 
 def configuration(port):
-    flags = dict.fromkeys(("use_node_id_as_ip", "disable_node_updaters", "disable_launch_config_check", "launch_multiple"), True)
+    flags = dict.fromkeys(
+        ("use_node_id_as_ip", "disable_node_updaters", "disable_launch_config_check", "launch_multiple"), True
+    )
     head = {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0}
-    worker = {"resources": {"CPU": 1, "object_store_memory": STORE}, "node_config": {}, "min_workers": 0, "max_workers": 2}
+    worker = {
+        "resources": {"CPU": 1, "object_store_memory": STORE},
+        "node_config": {},
+        "min_workers": 0,
+        "max_workers": 2,
+    }
     return {
         "cluster_name": "growing",
         "max_workers": 2,
@@ -48,7 +63,9 @@ def configuration(port):
 
 
 def model(shards, wait):
-    return MKLClassifier(kernels=kernels.rbf([0.1, 1.0]), engine="ray", ray_params=RayParams(num_shards=shards, timeout_s=wait))
+    return MKLClassifier(
+        kernels=kernels.rbf([0.1, 1.0]), engine="ray", ray_params=RayParams(num_shards=shards, timeout_s=wait)
+    )
 
 
 class Heard(logging.Handler):
@@ -63,11 +80,21 @@ class Heard(logging.Handler):
 folder, port, said = Path(sys.argv[1]), 20000 + os.getpid() % 20000, Heard()
 logging.getLogger("raymkl").addHandler(said)
 (folder / "scaling.json").write_text(json.dumps(configuration(port)))
-command = ["ray", "start", "--head", f"--port={port}", "--num-cpus=0", f"--autoscaling-config={folder / 'scaling.json'}", "--block"]
+command = [
+    "ray",
+    "start",
+    "--head",
+    f"--port={port}",
+    "--num-cpus=0",
+    f"--autoscaling-config={folder / 'scaling.json'}",
+    "--block",
+]
 command += ["--include-dashboard=false", f"--object-store-memory={STORE}", "--node-ip-address=127.0.0.1"]
 environment = {**os.environ, "AUTOSCALER_UPDATE_INTERVAL_S": "1", "RAY_FAKE_CLUSTER": "1"}
 quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-head = subprocess.Popen(command, env=environment, start_new_session=True, **quiet)  # a group of its own: see the end
+head = subprocess.Popen(
+    command, env=environment, start_new_session=True, **quiet
+)  # a group of its own: see the end
 
 
 def is_up():
@@ -86,14 +113,20 @@ try:
     clf = model(2, 120.0).fit(X, y)
     assert clf.converged_ and ray.cluster_resources()["CPU"] == 2.0
     first = "2 shards of 1 CPU: the autoscaler is asked for nodes, waiting up to "
-    assert said.lines[0].startswith(first) and "need 2 CPUs, the Ray cluster has 0" in said.lines[0], said.lines
+    assert said.lines[0].startswith(first) and "need 2 CPUs, the Ray cluster has 0" in said.lines[0], (
+        said.lines
+    )
     try:
         model(3, 3.0).fit(X, y)
     except ShardFailure as error:
-        assert "3 shards of 1 CPU need 3 CPUs, the Ray cluster has 2" in str(error) and "within 3 seconds (timeout_s)" in str(error), error
+        assert "3 shards of 1 CPU need 3 CPUs, the Ray cluster has 2" in str(
+            error
+        ) and "within 3 seconds (timeout_s)" in str(error), error
     else:
         raise AssertionError("nothing was refused")
-    assert wait_for(lambda: {group["state"] for group in ray.util.placement_group_table().values()} <= {"REMOVED"}, 30)
+    assert wait_for(
+        lambda: {group["state"] for group in ray.util.placement_group_table().values()} <= {"REMOVED"}, 30
+    )
     print("all is well")
 finally:
     ray.shutdown()

@@ -42,7 +42,10 @@ def in_order(actor, first, second):
         order.append("quick")
         go_on.set()
 
-    workers = [threading.Thread(target=actor.call, args=(run, "apply", work)) for run, work in ((first, slow), (second, quick))]
+    workers = [
+        threading.Thread(target=actor.call, args=(run, "apply", work))
+        for run, work in ((first, slow), (second, quick))
+    ]
     workers[0].start()
     begun.wait(10)
     workers[1].start()
@@ -79,7 +82,9 @@ def test_caches_over_rows_that_were_put_outlive_a_run():
     actor.load("two", {None: X}, 0, problem_of(BANK, len(X)))
     actor.call("two", "prepare", {})
     assert actor.call("two", "take_bases", bases, 10, 7) and actor.shards["two"].pairs.cache is cache
-    assert not actor.call("two", "take_bases", bases, 10, 8)  # unknown: empty ones, and the coordinator hears of it
+    assert not actor.call(
+        "two", "take_bases", bases, 10, 8
+    )  # unknown: empty ones, and the coordinator hears of it
     assert actor.shards["two"].pairs.cache is not cache
     actor.forget([7])
     actor.load("three", {None: X}, 0, problem_of(BANK, len(X)))
@@ -88,6 +93,9 @@ def test_caches_over_rows_that_were_put_outlive_a_run():
 
 
 def test_loading_the_actor_loads_what_a_shard_needs():
-    code = "import raymkl.engine.pools.actors, sys; print({'ray', 'sklearn', 'cvxpy', 'pandas'} & set(sys.modules))"
+    code = (
+        "import raymkl.engine.pools.actors, sys; print({'ray', 'sklearn', 'cvxpy', 'pandas'} & "
+        "set(sys.modules))"
+    )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert result.stdout.strip() == "set()", result.stderr

@@ -1,4 +1,6 @@
-"""Clusters that may grow: what is refused at once and what is waited for, and a cluster with Ray's fake autoscaler."""
+"""Clusters that may grow: what is refused at once and what is waited for, and a cluster with Ray's fake
+autoscaler.
+"""
 
 import subprocess
 import sys
@@ -18,7 +20,9 @@ def kind(name, most, **resources):
 def test_what_a_cluster_may_become():
     groups = [kind("head", 1, CPU=0), kind("worker", 3, CPU=4, memory=100)]
     assert rooms_at_most(groups, [], 10) == [{"CPU": 0}, *[{"CPU": 4, "memory": 100}] * 3]
-    assert rooms_at_most([kind("worker", -1, CPU=2)], [], 5) == [{"CPU": 2}] * 5  # any number: no more than shards matter
+    assert (
+        rooms_at_most([kind("worker", -1, CPU=2)], [], 5) == [{"CPU": 2}] * 5
+    )  # any number: no more than shards matter
     # Nodes that are there are among those that may be, unless somebody started them by hand.
     alive = [("worker", {"CPU": 4.0}), ("", {"CPU": 16.0})]
     assert rooms_at_most([kind("worker", 2, CPU=4)], alive, 10) == [{"CPU": 16.0}, {"CPU": 4}, {"CPU": 4}]
@@ -28,10 +32,27 @@ def test_what_a_cluster_may_become():
     "shards, demand, most, words",
     [
         (12, {"CPU": 1}, 3, None),
-        (13, {"CPU": 1}, 3, "13 shards of 1 CPU need 13 CPUs, the Ray cluster, with all nodes that its autoscaler may add, has 12"),
-        (1, {"CPU": 5}, 3, "1 shard of 5 CPU need 5 CPUs, the Ray cluster, with all nodes that its autoscaler may add, has 4"),
+        (
+            13,
+            {"CPU": 1},
+            3,
+            "13 shards of 1 CPU need 13 CPUs, the Ray cluster, with all nodes that its autoscaler may add, "
+            "has 12",
+        ),
+        (
+            1,
+            {"CPU": 5},
+            3,
+            "1 shard of 5 CPU need 5 CPUs, the Ray cluster, with all nodes that its autoscaler may add, has "
+            "4",
+        ),
         (10**6, {"CPU": 4}, -1, None),
-        (2, {"CPU": 1, "memory": 101}, 3, "is more than any node of the Ray cluster, with all nodes that its autoscaler may add, has"),
+        (
+            2,
+            {"CPU": 1, "memory": 101},
+            3,
+            "is more than any node of the Ray cluster, with all nodes that its autoscaler may add, has",
+        ),
         (1, {"CPU": 1, "disk": 1}, 3, "need 1 'disk'"),
     ],
 )

@@ -1,4 +1,6 @@
-"""Sizing: how many shards a run has, and requests that can never be met are refused with what was asked for and what there is."""
+"""Sizing: how many shards a run has, and requests that can never be met are refused with what was asked for
+and what there is.
+"""
 
 from dataclasses import replace
 
@@ -22,12 +24,14 @@ BANK = [*rbf([0.05, 0.5]), Laplacian(gamma=0.2)]
 X, Y = noisy_problem(400, seed=51)
 
 
-# -- the memory plan ----------------------------------------------------------------------------------------------------
+# -- the memory plan -------------------------------------------------------------------------------
 
 
 def problem_and_heads(n=400, heads=1):
     problem = Problem([None], group(BANK), n, len(BANK), None, np.float64, exact=True)
-    return problem, [Head(np.resize(Y, n).astype(float), np.ones(n), Hinge(), LpNorm(4 / 3)) for _ in range(heads)]
+    return problem, [
+        Head(np.resize(Y, n).astype(float), np.ones(n), Hinge(), LpNorm(4 / 3)) for _ in range(heads)
+    ]
 
 
 def choose(asked, most, budget, n=400, heads=1):
@@ -47,7 +51,9 @@ def test_a_small_budget_takes_more_shards():
     """With half of what one shard needs, two are needed, and so on, up to what the cluster holds."""
     least = {}
     for count in (1, 2, 4):
-        with pytest.raises(ValueError, match=r"memory_per_shard=1 bytes cannot hold one round.*need at least \d+ bytes") as caught:
+        with pytest.raises(
+            ValueError, match=r"memory_per_shard=1 bytes cannot hold one round.*need at least \d+ bytes"
+        ) as caught:
             choose(count, 8, 1)
         least[count] = int(str(caught.value).split("at least ")[1].split()[0])
     assert least[1] > least[2] > least[4]
@@ -71,7 +77,9 @@ def test_the_refusal_is_the_same_everywhere(ray_cluster, monkeypatch, engine):
     with pytest.raises(ValueError) as caught:
         MKLClassifier(kernels=BANK, engine=engine, ray_params=params).fit(X, Y)
     words = str(caught.value)
-    assert words.startswith("memory_per_shard=20000 bytes cannot hold one round: shards of 200 rows need at least ")
+    assert words.startswith(
+        "memory_per_shard=20000 bytes cannot hold one round: shards of 200 rows need at least "
+    )
     known = MESSAGES.setdefault("words", words)
     assert words == known
 
@@ -79,13 +87,16 @@ def test_the_refusal_is_the_same_everywhere(ray_cluster, monkeypatch, engine):
 MESSAGES: dict = {}
 
 
-# -- a cluster ------------------------------------------------------------------------------------------------------------
+# -- a cluster -------------------------------------------------------------------------------------
 
 
 def test_more_memory_than_any_node_has(ray_cluster):
     largest = max(node["Resources"]["memory"] for node in ray_cluster.nodes())
     params = RayParams(num_shards=1, memory_per_shard=int(largest) + 1, timeout_s=60.0)
-    with pytest.raises(ValueError, match=rf"is more than any node of the Ray cluster has: the largest one has {int(largest)} bytes"):
+    with pytest.raises(
+        ValueError,
+        match=rf"is more than any node of the Ray cluster has: the largest one has {int(largest)} bytes",
+    ):
         MKLClassifier(kernels=BANK, engine="ray", ray_params=params).fit(X, Y)
 
 
@@ -101,28 +112,50 @@ def test_shards_reserve_their_memory(ray_cluster, budget):
     assert wait_for(lambda: reserved(ray_cluster) == 0, 30)
     there = ray_cluster.cluster_resources()["memory"]
     each = 10**6 + (int(DEFAULT_SHARE * there / 2) if budget is None else budget)
-    with Session("ray", RayParams(num_shards=2, cpus_per_shard=0.25, memory_per_shard=budget, timeout_s=60.0), row_bytes=10**6) as session:
+    with Session(
+        "ray",
+        RayParams(num_shards=2, cpus_per_shard=0.25, memory_per_shard=budget, timeout_s=60.0),
+        row_bytes=10**6,
+    ) as session:
         MKLClassifier(kernels=BANK, engine=session).fit(X, Y)
-        assert wait_for(lambda: abs(reserved(ray_cluster) - 2 * each) < 2**10, 30), (reserved(ray_cluster), each)
+        assert wait_for(lambda: abs(reserved(ray_cluster) - 2 * each) < 2**10, 30), (
+            reserved(ray_cluster),
+            each,
+        )
         # Others find room beside them, whatever their budget is.
-        assert MKLClassifier(kernels=BANK, engine="ray", ray_params=RayParams(num_shards=2, cpus_per_shard=0.25)).fit(X, Y).converged_
+        assert (
+            MKLClassifier(kernels=BANK, engine="ray", ray_params=RayParams(num_shards=2, cpus_per_shard=0.25))
+            .fit(X, Y)
+            .converged_
+        )
     assert wait_for(lambda: reserved(ray_cluster) == 0, 30)
 
 
 def test_resources_labels_and_environment(ray_cluster):
-    """Any node has a resource and a label of its own; functions of the user see the environment of the actors."""
+    """Any node has a resource and a label of its own; functions of the user see the environment of the
+    actors.
+    """
     import os
 
     def spoken(A, B):
         return (A @ B.T) * (2.0 if os.environ.get("RAYMKL_TEST_WORD") == "said" else 1.0)
 
     node = ray_cluster.nodes()[0]["NodeID"]
-    place = {"resources": {"node:__internal_head__": 0.125}, "label_selector": {"ray.io/node-id": node}, "placement": "PACK"}
-    params = RayParams(2, 0.5, timeout_s=60.0, runtime_env={"env_vars": {"RAYMKL_TEST_WORD": "said"}}, **place)
+    place = {
+        "resources": {"node:__internal_head__": 0.125},
+        "label_selector": {"ray.io/node-id": node},
+        "placement": "PACK",
+    }
+    params = RayParams(
+        2, 0.5, timeout_s=60.0, runtime_env={"env_vars": {"RAYMKL_TEST_WORD": "said"}}, **place
+    )
     told = MKLClassifier(kernels=[Custom(spoken)], engine="ray", tol=1e-5, ray_params=params).fit(X, Y)
     want = MKLClassifier(kernels=[Custom(lambda A, B: 2 * (A @ B.T))], engine="local", tol=1e-5).fit(X, Y)
     assert told.primal_objective_ == pytest.approx(want.primal_objective_, rel=1e-4)
-    for wrong, words in (({"label_selector": {"ray.io/node-id": "x"}}, "CPU"), ({"resources": {"nowhere": 1}}, "'nowhere'")):
+    for wrong, words in (
+        ({"label_selector": {"ray.io/node-id": "x"}}, "CPU"),
+        ({"resources": {"nowhere": 1}}, "'nowhere'"),
+    ):
         with pytest.raises(ValueError, match=words):
             MKLClassifier(kernels=BANK, engine="ray", ray_params=replace(params, **wrong)).fit(X, Y)
 
@@ -137,7 +170,10 @@ def test_one_shard_per_cpu_when_nothing_is_asked_for(ray_cluster):
 
 
 def fit_inside(ray, bundles, num_shards, timeout_s=60.0, others=0):
-    """Fit in a task of one CPU inside a placement group, some CPUs of which others hold. Returns decision values and groups made."""
+    """Fit in a task of one CPU inside a placement group, some CPUs of which others hold.
+
+    Returns decision values and groups made.
+    """
     from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -154,9 +190,13 @@ def fit_inside(ray, bundles, num_shards, timeout_s=60.0, others=0):
         fitted = MKLClassifier(kernels=bank, engine="ray", tol=1e-5, ray_params=params).fit(X, Y)
         return fitted.decision_function(X), set(placement_group_table()) - before
 
-    here = PlacementGroupSchedulingStrategy(place, placement_group_bundle_index=0, placement_group_capture_child_tasks=True)
+    here = PlacementGroupSchedulingStrategy(
+        place, placement_group_bundle_index=0, placement_group_capture_child_tasks=True
+    )
     there = PlacementGroupSchedulingStrategy(place, placement_group_bundle_index=1)
-    holders = [ray.remote(num_cpus=0.5)(Holder).options(scheduling_strategy=there).remote() for _ in range(others)]
+    holders = [
+        ray.remote(num_cpus=0.5)(Holder).options(scheduling_strategy=there).remote() for _ in range(others)
+    ]
     ray.get([holder.there.remote() for holder in holders])
     params = RayParams(num_shards=num_shards, cpus_per_shard=0.5, timeout_s=timeout_s)
     try:
@@ -173,9 +213,14 @@ def test_inside_somebodys_placement_group(ray_cluster):
     """Shards live there, no group is made; too small a group is an error that says so."""
     values, made = fit_inside(ray_cluster, [0.5, 1.0], 2)
     assert not made
-    assert apart(values, MKLClassifier(kernels=BANK, engine="local", tol=1e-5).fit(X, Y).decision_function(X)) < 1e-2
+    assert (
+        apart(values, MKLClassifier(kernels=BANK, engine="local", tol=1e-5).fit(X, Y).decision_function(X))
+        < 1e-2
+    )
     with pytest.raises(
-        ValueError, match=r"3 shards of 0.5 CPU need 1.5 CPUs, the placement group .* has 1 \(1.5, of which this task holds 0.5"
+        ValueError,
+        match=r"3 shards of 0.5 CPU need 1.5 CPUs, the placement group .* has 1 \(1.5, of which this task "
+        r"holds 0.5",
     ):
         fit_inside(ray_cluster, [0.5, 1.0], 3)
 
@@ -183,7 +228,10 @@ def test_inside_somebodys_placement_group(ray_cluster):
 def test_a_group_that_others_have_filled(ray_cluster):
     from raymkl.engine.faults.policy import ShardFailure
 
-    with pytest.raises(ShardFailure, match=r"2 shards of 0.5 CPU found no place within timeout_s=2 seconds: .* of the placement group"):
+    with pytest.raises(
+        ShardFailure,
+        match=r"2 shards of 0.5 CPU found no place within timeout_s=2 seconds: .* of the placement group",
+    ):
         fit_inside(ray_cluster, [0.5, 1.0], 2, timeout_s=2.0, others=2)
 
 
@@ -211,7 +259,9 @@ def test_places_are_our_own_and_what_is_free(ray_cluster):
     try:
         assert ours.wait(30) and others.wait(30)
         half, whole = RayParams(cpus_per_shard=0.5), RayParams(cpus_per_shard=0.5, memory_per_shard=2**50)
-        assert wait_for(lambda: placement.places_for((ours, True), half) == 3, 10)  # two of ours, and one beside those of others
+        assert wait_for(
+            lambda: placement.places_for((ours, True), half) == 3, 10
+        )  # two of ours, and one beside those of others
         assert placement.places_for((others, True), half) == 2
         assert placement.places_for((ours, True), whole) < 3  # nobody has so much memory
     finally:

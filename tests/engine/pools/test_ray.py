@@ -1,6 +1,8 @@
-"""The Ray engine gives the local engine's model, cleans up after itself, and its errors are the errors of the local engine.
+"""The Ray engine gives the local engine's model, cleans up after itself, and its errors are the errors of the
+local engine.
 
-Every fit here starts processes of its own; what is asked of many inputs is asked of standing ones, in `test_ray_inputs`.
+Every fit here starts processes of its own; what is asked of many inputs is asked of standing ones, in
+`test_ray_inputs`.
 """
 
 import pickle
@@ -48,7 +50,9 @@ def test_any_number_of_shards_equals_local(count):
 def test_the_same_partition_gives_the_same_bits():
     """Partial results are summed in the order of the shards, not of their arrival."""
     local = MKLClassifier(kernels=BANK, engine="local", ray_params=shards(2)).fit(X, Y)
-    first, second = (MKLClassifier(kernels=BANK, engine="ray", ray_params=shards(2)).fit(X, Y) for _ in range(2))
+    first, second = (
+        MKLClassifier(kernels=BANK, engine="ray", ray_params=shards(2)).fit(X, Y) for _ in range(2)
+    )
     np.testing.assert_array_equal(first.dual_coef_, second.dual_coef_)
     np.testing.assert_array_equal(first.kernel_weights_, second.kernel_weights_)
     np.testing.assert_allclose(first.dual_objective_, local.dual_objective_, rtol=1e-9)
@@ -59,7 +63,7 @@ def test_more_shards_than_rows():
     np.testing.assert_allclose(remote.decision_function(X), local.decision_function(X), atol=1e-4)
 
 
-# -- processes --------------------------------------------------------------------------------------------------------
+# -- processes -------------------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads titles of processes")
@@ -85,10 +89,14 @@ def test_actors_are_seen_while_a_fit_runs_and_gone_after_it(tmp_path):
     assert wait_for(lambda: not own_workers(), 30), own_workers()
 
 
-# -- errors -----------------------------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("params", [shards(3, cpus_per_shard=1), shards(1, cpus_per_shard=64), shards(100)], ids=["shards", "CPUs", "both"])
+@pytest.mark.parametrize(
+    "params",
+    [shards(3, cpus_per_shard=1), shards(1, cpus_per_shard=64), shards(100)],
+    ids=["shards", "CPUs", "both"],
+)
 def test_more_than_the_cluster_has(params):
     with pytest.raises(ValueError, match="CPU"):
         MKLClassifier(kernels=BANK, engine="ray", ray_params=params).fit(X, Y)
@@ -120,7 +128,9 @@ def test_auto_stays_local_for_small_problems():
     assert choose_engine("auto", 80) == "local"
     assert choose_engine("auto", WORTH_ACTORS) == "ray"  # a cluster is running
     # More shards than the cluster could hold: only a local run can succeed.
-    assert MKLClassifier(kernels=BANK, engine="auto", ray_params=RayParams(num_shards=50)).fit(X, Y).converged_
+    assert (
+        MKLClassifier(kernels=BANK, engine="auto", ray_params=RayParams(num_shards=50)).fit(X, Y).converged_
+    )
 
 
 def test_nothing_of_the_cluster_is_kept(ray_cluster):
@@ -128,12 +138,18 @@ def test_nothing_of_the_cluster_is_kept(ray_cluster):
     model = MKLClassifier(kernels=BANK, engine="ray", ray_params=shards(2)).fit(X, Y)
     data = pickle.dumps(model)
     assert b"ray.actor" not in data and b"ObjectRef" not in data
-    np.testing.assert_array_equal(pickle.loads(data).decision_function(X_TEST), model.decision_function(X_TEST))
-    assert wait_for(lambda: ray_cluster.available_resources().get("CPU", 0.0) == 2.0, 30), ray_cluster.available_resources()
+    np.testing.assert_array_equal(
+        pickle.loads(data).decision_function(X_TEST), model.decision_function(X_TEST)
+    )
+    assert wait_for(lambda: ray_cluster.available_resources().get("CPU", 0.0) == 2.0, 30), (
+        ray_cluster.available_resources()
+    )
 
 
 def test_a_shard_that_lives_with_others_moves_out_again(ray_cluster):
-    """Its place is free: after the next look it has a CPU of its own, nothing is counted as lost, and the model is the same."""
+    """Its place is free: after the next look it has a CPU of its own, nothing is counted as lost, and the
+    model is the same.
+    """
     from raymkl.engine.faults.places import Lookout
     from raymkl.engine.faults.policy import FailurePolicy
     from raymkl.engine.opening import opened

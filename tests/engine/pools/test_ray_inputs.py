@@ -1,4 +1,7 @@
-"""Whatever rows, kernels and labels there are, the Ray engine gives the local engine's model. One session runs all fits: they are quick."""
+"""Whatever rows, kernels and labels there are, the Ray engine gives the local engine's model.
+
+One session runs all fits: they are quick.
+"""
 
 import numpy as np
 import pytest

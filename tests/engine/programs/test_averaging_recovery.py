@@ -21,11 +21,23 @@ BANK = [*rbf([0.05, 0.5]), Linear()]
 X, _ = noisy_problem(45, seed=5)
 T, _ = noisy_problem(30, seed=6)
 Y = np.digitize(X[:, 0] + X[:, 1] ** 2, [0.3, 1.5])
-SETTINGS = {"kernels": BANK, "C": 0.2, "max_iter": 3, "batch_size": 6, "tol": 1e-9, "random_state": 0, "engine": "local"}
+SETTINGS = {
+    "kernels": BANK,
+    "C": 0.2,
+    "max_iter": 3,
+    "batch_size": 6,
+    "tol": 1e-9,
+    "random_state": 0,
+    "engine": "local",
+}
 CASES = {
     "kernels": (StochasticMKLClassifier(**SETTINGS, beta=0.01), X, T),
     "spherical": (StochasticMKLClassifier(**SETTINGS, normalize="spherical"), X, T),
-    "matrices": (StochasticMKLClassifier(**{**SETTINGS, "kernels": "precomputed"}), gram(BANK, X), gram(BANK, T, X)),
+    "matrices": (
+        StochasticMKLClassifier(**{**SETTINGS, "kernels": "precomputed"}),
+        gram(BANK, X),
+        gram(BANK, T, X),
+    ),
     "landmarks": (StochasticMKLClassifier(**SETTINGS, n_landmarks=12, normalize="multiplicative"), X, T),
 }
 
@@ -43,7 +55,9 @@ class Runs:
         def train_here(rows, problem, program, *_):
             program = travelled(program)
             self.pool, self.policy = LossyPool(rows, travelled(problem), SHARDS, faults), FailurePolicy(1000)
-            self.pool.coordinator = coordinator = Coordinator(self.pool, problem, policy=self.policy, threads=1)
+            self.pool.coordinator = coordinator = Coordinator(
+                self.pool, problem, policy=self.policy, threads=1
+            )
             coordinator.crew.load()
             for _ in coordinator.rounds(program):
                 pass
@@ -61,9 +75,13 @@ def test_lost_shards_come_back_to_where_the_others_are(name, monkeypatch):
     runs = Runs(monkeypatch)
     f, gap = runs.fit(name)
     calls = runs.pool.seen["apply"]
-    schedules = [[Fault("apply", number, (number % SHARDS,), bool(number % 2))] for number in range(1, calls + 1, 2)]
+    schedules = [
+        [Fault("apply", number, (number % SHARDS,), bool(number % 2))] for number in range(1, calls + 1, 2)
+    ]
     schedules.append([Fault("apply", calls // 2, (0, 1, 2), worked=True)])
-    schedules.append([Fault("apply", calls // 2 + more, (more % SHARDS,), worked=more % 2 == 0) for more in range(8)])
+    schedules.append(
+        [Fault("apply", calls // 2 + more, (more % SHARDS,), worked=more % 2 == 0) for more in range(8)]
+    )
     for faults in schedules:
         f_now, gap_now = runs.fit(name, faults)
         assert len(runs.pool.deaths) == runs.policy.total > 0, faults
@@ -72,7 +90,9 @@ def test_lost_shards_come_back_to_where_the_others_are(name, monkeypatch):
 
 
 def test_a_cache_of_few_columns(monkeypatch):
-    """Batches lose more margins than there is room for columns, and what a new shard has to catch up with drives out columns of others."""
+    """Batches lose more margins than there is room for columns, and what a new shard has to catch up with
+    drives out columns of others.
+    """
     runs = Runs(monkeypatch)
     f, gap = runs.fit("kernels")
     monkeypatch.setattr(shared, "ColumnCache", lambda capacity, n: ColumnCache(min(capacity, 4), n))

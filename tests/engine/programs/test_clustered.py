@@ -1,4 +1,6 @@
-"""The program of mixtures with machines: every step raises the bound, shards may be many and may be lost, runs can be taken up again."""
+"""The program of mixtures with machines: every step raises the bound, shards may be many and may be lost,
+runs can be taken up again.
+"""
 
 from functools import cache
 
@@ -27,7 +29,16 @@ WEIGHT = RANDOM.choice([0.0, 0.5, 1.0, 2.0], size=180)
 
 def classifier(**more):
     return ClusteredMKLClassifier(
-        **{"n_clusters": 6, "C": 3.0, "n_features": 24, "max_iter": 4, "final_epochs": 2, "engine": "local", "random_state": 0, **more}
+        **{
+            "n_clusters": 6,
+            "C": 3.0,
+            "n_features": 24,
+            "max_iter": 4,
+            "final_epochs": 2,
+            "engine": "local",
+            "random_state": 0,
+            **more,
+        }
     )
 
 
@@ -54,7 +65,7 @@ def values(model):
     return arrays + ([model.predict_proba(T)] if hasattr(model, "coef_") else [])
 
 
-# -- the bound ---------------------------------------------------------------------------------------------------------
+# -- the bound -------------------------------------------------------------------------------------
 
 
 class Watched(module.MixtureProgram):
@@ -131,7 +142,7 @@ def test_clusters_that_can_have_no_share_are_not_asked_for_their_losses(monkeypa
     assert sum(asked) <= 180 * (model.n_iter_ + 3)
 
 
-# -- shards ------------------------------------------------------------------------------------------------------------
+# -- shards ----------------------------------------------------------------------------------------
 
 
 @cache
@@ -142,7 +153,10 @@ def values_over(name, shards):
     return found
 
 
-@pytest.mark.parametrize("name, shards", [*((name, shards) for name in MODELS if name != "gibbs" for shards in (2, 5)), ("labels", 180)])
+@pytest.mark.parametrize(
+    "name, shards",
+    [*((name, shards) for name in MODELS if name != "gibbs" for shards in (2, 5)), ("labels", 180)],
+)
 def test_any_number_of_shards_gives_the_same_model(name, shards):
     for a, b in zip(values_over(name, 1), values_over(name, shards), strict=True):
         np.testing.assert_allclose(a, b, atol=2e-3, rtol=1e-3)
@@ -164,7 +178,9 @@ class Runs:
         def train_here(rows, problem, program, *_):
             program = travelled(program)
             self.pool, self.policy = LossyPool(rows, travelled(problem), 3, faults), FailurePolicy(1000)
-            self.pool.coordinator = coordinator = Coordinator(self.pool, problem, policy=self.policy, threads=1)
+            self.pool.coordinator = coordinator = Coordinator(
+                self.pool, problem, policy=self.policy, threads=1
+            )
             coordinator.crew.load()
             for _ in coordinator.rounds(program):
                 pass
@@ -185,7 +201,9 @@ def test_lost_shards_change_nothing(name, monkeypatch):
     some = np.unique(np.linspace(1, calls, 7).astype(int))
     schedules = [[Fault("apply", int(number), (int(number) % 3,), bool(number % 2))] for number in some]
     schedules.append([Fault("apply", calls // 2, (0, 1, 2), worked=True)])
-    schedules.append([Fault("apply", calls // 3 + more, (more % 3,), worked=more % 2 == 0) for more in range(6)])
+    schedules.append(
+        [Fault("apply", calls // 3 + more, (more % 3,), worked=more % 2 == 0) for more in range(6)]
+    )
     for faults in schedules:
         found = runs.fit(model, faults)
         assert len(runs.pool.deaths) == runs.policy.total > 0, faults
@@ -193,7 +211,7 @@ def test_lost_shards_change_nothing(name, monkeypatch):
             np.testing.assert_allclose(a, b, atol=1e-6, rtol=1e-6, err_msg=str(faults))
 
 
-# -- checkpoints -------------------------------------------------------------------------------------------------------
+# -- checkpoints -----------------------------------------------------------------------------------
 
 
 class Interrupted(Exception):
@@ -241,7 +259,12 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path, monkeypatch):
         interrupt_after(patch, 2)
         with pytest.raises(Interrupted):
             fitted(classifier(ray_params=params))
-    for other, more in (({"C": 4.0}, {}), ({"prior": {"spread": 0.2}}, {}), ({}, {"X": X + 1}), ({}, {"y": 1 - np.minimum(Y, 1)})):
+    for other, more in (
+        ({"C": 4.0}, {}),
+        ({"prior": {"spread": 0.2}}, {}),
+        ({}, {"X": X + 1}),
+        ({}, {"y": 1 - np.minimum(Y, 1)}),
+    ):
         with pytest.raises(ValueError, match="another run"):
             fitted(classifier(ray_params=params, **other), **more)
     (newest, *_) = sorted(tmp_path.glob("*.checkpoint"))

@@ -1,9 +1,20 @@
-"""The rule of dual averaging: weights of kernels, lost margins, certificates and orders, each against its formula."""
+"""The rule of dual averaging: weights of kernels, lost margins, certificates and orders, each against its
+formula.
+"""
 
 import numpy as np
 import pytest
 
-from raymkl.engine.programs.dual_averaging import Task, choose_landmarks, exponent, kernel_weights, lost_margins, norm, row_losses, visits
+from raymkl.engine.programs.dual_averaging import (
+    Task,
+    choose_landmarks,
+    exponent,
+    kernel_weights,
+    lost_margins,
+    norm,
+    row_losses,
+    visits,
+)
 
 
 @pytest.mark.parametrize("q", [2.0, 3.5, 14.0])
@@ -47,7 +58,9 @@ def test_orders_come_from_seed_and_epoch():
     whole = [order.tolist() for _, _, order in visits(ids, 3, 1)]
     assert len(whole) == 1 and sorted(whole[0]) == ids.tolist()
     assert whole == [order.tolist() for _, _, order in visits(ids, 3, 1)]
-    assert whole != [order.tolist() for _, _, order in visits(ids, 3, 2)] and whole != [order.tolist() for _, _, order in visits(ids, 4, 1)]
+    assert whole != [order.tolist() for _, _, order in visits(ids, 3, 2)] and whole != [
+        order.tolist() for _, _, order in visits(ids, 4, 1)
+    ]
     windows = [(first, last, sorted(order.tolist())) for first, last, order in visits(ids, 3, 1, window=4)]
     assert windows == [(0, 4, [0, 2, 3]), (4, 8, [7]), (8, 12, [8, 9, 11])]
     assert set(choose_landmarks(ids, 3, 5)) <= set(ids) and np.array_equal(choose_landmarks(ids, 7, 5), ids)
@@ -72,5 +85,7 @@ def test_a_certificate_is_that_of_the_definitions():
     s = np.sqrt(np.einsum("ik,mil,mjl,jk->m", A, phi, phi, A))
     dual = A[np.arange(n), y].sum() - 0.5 * np.sum(np.maximum(s - rho, 0) ** q) ** (2 / q)
     found = task.certificate(squares, float(N[np.arange(n), y].sum()), losses, n)
-    assert found["primal"] == pytest.approx(primal, rel=1e-12) and found["dual"] == pytest.approx(dual, rel=1e-12)
+    assert found["primal"] == pytest.approx(primal, rel=1e-12) and found["dual"] == pytest.approx(
+        dual, rel=1e-12
+    )
     assert found["gap"] == pytest.approx((primal - dual) / primal, rel=1e-9) and lengths[3] == 0

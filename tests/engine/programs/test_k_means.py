@@ -1,4 +1,6 @@
-"""Kernel k-means on shards: against the plain algorithm on the whole matrix, whatever the number of shards."""
+"""Kernel k-means on shards: against the plain algorithm on the whole matrix, whatever the number of
+shards.
+"""
 
 import numpy as np
 import pytest
@@ -10,7 +12,14 @@ from raymkl.data.store import KernelStore, StoreRows
 from raymkl.engine import Problem
 from raymkl.engine.pools.local import LocalPool
 from raymkl.engine.programs import k_means
-from raymkl.engine.programs.k_means import evenness_of, fetch_rows, kernel_k_means, likelihoods, new_distances, tau_of_evenness
+from raymkl.engine.programs.k_means import (
+    evenness_of,
+    fetch_rows,
+    kernel_k_means,
+    likelihoods,
+    new_distances,
+    tau_of_evenness,
+)
 from raymkl.engine.programs.program import forget
 from raymkl.kernels import RBF, Custom, Laplacian, Linear, Precomputed, rbf, write_store
 from raymkl.kernels.combined import CombinedKernel
@@ -53,7 +62,9 @@ def clusters_of(rows, bank, kernel=None, shards=1, n_clusters=3, n_init=5, activ
     pool = pool_of(rows, bank, shards)
     try:
         ids = np.arange(n) if active is None else active
-        return kernel_k_means(Shards(pool), kernel or CombinedKernel(bank), ids, n_clusters, n_init, np.random.default_rng(seed))
+        return kernel_k_means(
+            Shards(pool), kernel or CombinedKernel(bank), ids, n_clusters, n_init, np.random.default_rng(seed)
+        )
     finally:
         pool.close()
 
@@ -124,7 +135,9 @@ def test_a_chosen_kernel_over_another_view_and_spherical_kernels():
     K[..., 0] /= np.sqrt(np.outer(np.diag(K[..., 0]), np.diag(K[..., 0])))
     found = clusters_of({None: X}, bank, CombinedKernel(bank, [0.25, 0.75], [True, False]), shards=2)
     mixed = K @ [0.25, 0.75]
-    np.testing.assert_allclose(found.distances, distances_by_definition(mixed, found.members) - np.diag(mixed)[:, None], atol=1e-9)
+    np.testing.assert_allclose(
+        found.distances, distances_by_definition(mixed, found.members) - np.diag(mixed)[:, None], atol=1e-9
+    )
 
 
 def test_rows_that_are_not_active_have_distances_but_no_part_in_the_means():
@@ -135,7 +148,9 @@ def test_rows_that_are_not_active_have_distances_but_no_part_in_the_means():
     K = gram(BANK, X).mean(axis=2)
     members = np.zeros((60, 3))
     members[active] = found.members
-    np.testing.assert_allclose(found.distances, distances_by_definition(K, members) - np.diag(K)[:, None], atol=1e-9)
+    np.testing.assert_allclose(
+        found.distances, distances_by_definition(K, members) - np.diag(K)[:, None], atol=1e-9
+    )
 
 
 def test_many_rows_are_clustered_through_a_sample(monkeypatch):
@@ -147,7 +162,9 @@ def test_many_rows_are_clustered_through_a_sample(monkeypatch):
     K = gram(BANK, X).mean(axis=2)
     members = np.zeros((300, 3))
     members[found.landmarks] = found.members
-    np.testing.assert_allclose(found.distances, distances_by_definition(K, members) - np.diag(K)[:, None], atol=1e-8)
+    np.testing.assert_allclose(
+        found.distances, distances_by_definition(K, members) - np.diag(K)[:, None], atol=1e-8
+    )
     labels = found.distances.argmin(axis=1)
     assert all(len(set(labels[which == j])) == 1 for j in range(3))
 
@@ -165,11 +182,15 @@ def test_an_empty_cluster_gets_the_landmark_that_is_farthest_from_its_mean():
     distances = np.array([[0.0, 9, 9, 9], [1.0, 9, 9, 9], [5.0, 9, 9, 9], [4.0, 9, 9, 9], [9, 9, 9, 99.0]])
     labels = np.array([0, 0, 0, 0, 3])
     k_means._fill_empty(labels, distances, 4)
-    np.testing.assert_array_equal(labels, [0, 0, 1, 2, 3])  # the far landmark of cluster 3 is its only one and stays
+    np.testing.assert_array_equal(
+        labels, [0, 0, 1, 2, 3]
+    )  # the far landmark of cluster 3 is its only one and stays
 
 
 @settings(max_examples=30, deadline=None)
-@given(seed=st.integers(0, 10_000), places=st.integers(1, 5), n=st.integers(5, 20), n_clusters=st.integers(1, 5))
+@given(
+    seed=st.integers(0, 10_000), places=st.integers(1, 5), n=st.integers(5, 20), n_clusters=st.integers(1, 5)
+)
 def test_no_cluster_is_ever_empty(seed, places, n, n_clusters):
     """Rows that stand in fewer places than there are clusters, too."""
     rng = np.random.default_rng(seed)
@@ -186,7 +207,9 @@ def test_new_examples_by_definition():
     K, cross = gram(BANK, X).mean(axis=2), gram(BANK, T, X).mean(axis=2)
     columns = CombinedKernel(BANK).columns(found.rows, found.landmarks)
     expected = np.einsum("kj,kl,lj->j", found.members, K, found.members) - 2 * cross @ found.members
-    np.testing.assert_allclose(new_distances(columns, {None: T}, found.members, found.offsets), expected, atol=1e-9)
+    np.testing.assert_allclose(
+        new_distances(columns, {None: T}, found.members, found.offsets), expected, atol=1e-9
+    )
 
 
 def test_rows_are_fetched_in_order():
@@ -198,7 +221,12 @@ def test_rows_are_fetched_in_order():
 
 
 @settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 1000), count=st.integers(2, 6), share=st.floats(0.05, 0.95), scale=st.floats(1e-6, 1e6))
+@given(
+    seed=st.integers(0, 1000),
+    count=st.integers(2, 6),
+    share=st.floats(0.05, 0.95),
+    scale=st.floats(1e-6, 1e6),
+)
 def test_tau_gives_the_evenness_that_was_asked_for(seed, count, share, scale):
     distances = scale * np.random.default_rng(seed).uniform(size=(50, count))
     evenness = 1 / count + share * (1 - 1 / count)

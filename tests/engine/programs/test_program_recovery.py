@@ -1,4 +1,6 @@
-"""Localized models whose shards are lost by schedule: what was learned is what the undisturbed run learned."""
+"""Localized models whose shards are lost by schedule: what was learned is what the undisturbed run
+learned.
+"""
 
 import numpy as np
 import pytest
@@ -22,23 +24,44 @@ K, K_T = gram(BANK, X), gram(BANK, T, X)
 COLORS = np.array(["blue", "green", "red"])[np.digitize(X[:, 0] + X[:, 1] ** 2, [0.3, 1.5])]
 
 CONVEX = {"kernels": BANK, "n_clusters": 3, "n_init": 3, "tol": 1e-5, "random_state": 0, "engine": "local"}
-GATED = {"kernels": BANK, "C": 2.0, "n_init": 1, "max_iter": 2, "tol": 1e-3, "random_state": 0, "engine": "local"}
+GATED = {
+    "kernels": BANK,
+    "C": 2.0,
+    "n_init": 1,
+    "max_iter": 2,
+    "tol": 1e-3,
+    "random_state": 0,
+    "engine": "local",
+}
 CASES = {
     "soft clusters": (ConvexLocalizedMKLClassifier(**CONVEX), X, Y, T),
     # Normalisation constants and base gates are known to the program before its clusters.
     "multiplicative": (ConvexLocalizedMKLClassifier(**CONVEX, normalize="multiplicative"), X, Y, T),
-    "hard, spherical": (ConvexLocalizedMKLClassifier(**CONVEX, normalize="spherical", evenness="hard"), X, Y, T),
+    "hard, spherical": (
+        ConvexLocalizedMKLClassifier(**CONVEX, normalize="spherical", evenness="hard"),
+        X,
+        Y,
+        T,
+    ),
     "matrices": (ConvexLocalizedMKLClassifier(**{**CONVEX, "kernels": "precomputed"}), K, Y, K_T),
     "regression": (ConvexLocalizedMKLRegressor(**CONVEX, epsilon=0.2), X, X[:, 0] + X[:, 1] * X[:, 2], T),
     "linear gates": (LocalizedMKLClassifier(**GATED, normalize="trace").set_params(C=50.0), X, Y, T),
     "kernel gates": (LocalizedMKLClassifier(**GATED, gating="kernel", gating_kernel=Polynomial(2)), X, Y, T),
-    "gates of matrices": (LocalizedMKLClassifier(**{**GATED, "kernels": "precomputed"}, gating="kernel"), K, Y, K_T),
+    "gates of matrices": (
+        LocalizedMKLClassifier(**{**GATED, "kernels": "precomputed"}, gating="kernel"),
+        K,
+        Y,
+        K_T,
+    ),
     "three classes": (LocalizedMKLClassifier(**{**GATED, "max_iter": 1, "tol": 1e-2}), X, COLORS, T),
 }
 
 
 class WatchedPool(LossyPool):
-    """A lossy pool that knows what a program has its shards do. works : names of the functions, in the order of the calls of `apply`."""
+    """A lossy pool that knows what a program has its shards do.
+
+    works : names of the functions, in the order of the calls of `apply`.
+    """
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
@@ -51,7 +74,10 @@ class WatchedPool(LossyPool):
 
 
 class Runs:
-    """Fits over lossy pools. pool, policy : of the last one. calm : what undisturbed runs learned, each made once."""
+    """Fits over lossy pools.
+
+    pool, policy : of the last one. calm : what undisturbed runs learned, each made once.
+    """
 
     calm: dict = {}
 
@@ -64,8 +90,13 @@ class Runs:
 
         def train_here(rows, problem, program, *_):
             program = travelled(program)  # as it goes to a coordinator in another process
-            self.pool, self.policy = WatchedPool(rows, travelled(problem), SHARDS, faults), FailurePolicy(most)
-            self.pool.coordinator = coordinator = Coordinator(self.pool, problem, policy=self.policy, threads=1)
+            self.pool, self.policy = (
+                WatchedPool(rows, travelled(problem), SHARDS, faults),
+                FailurePolicy(most),
+            )
+            self.pool.coordinator = coordinator = Coordinator(
+                self.pool, problem, policy=self.policy, threads=1
+            )
             coordinator.crew.load()
             for _ in coordinator.rounds(program):
                 pass
@@ -107,9 +138,15 @@ def last_calls(works):
 @pytest.mark.parametrize("worked", [False, True], ids=["before the work", "after the work"])
 @pytest.mark.parametrize("name", CASES)
 def test_a_shard_lost_in_every_kind_of_work(name, worked, runs):
-    """What a program left with a lost shard (kernel values of its landmarks, sums of a head) is there again when it is needed."""
+    """What a program left with a lost shard (kernel values of its landmarks, sums of a head) is there again
+    when it is needed.
+    """
     works = runs.undisturbed(name)[3]
-    expected = {"soft clusters": "begin_clusters", "linear gates": "vector_sums", "kernel gates": "kept_products"}
+    expected = {
+        "soft clusters": "begin_clusters",
+        "linear gates": "vector_sums",
+        "kernel gates": "kept_products",
+    }
     assert expected.get(name, works[0]) in works
     for position, number in enumerate(last_calls(works).values()):
         runs.disturbed(name, [Fault("apply", number, (position % SHARDS,), worked)])
@@ -126,7 +163,13 @@ def test_a_shard_lost_when_gates_are_set_and_in_rounds(name, runs):
 @pytest.mark.parametrize("name", ["soft clusters", "kernel gates"])
 def test_all_shards_and_losses_in_a_row(name, runs):
     _, _, seen, works = runs.undisturbed(name)
-    runs.disturbed(name, [Fault("apply", len(works) // 2, (0, 1, 2)), Fault("advance", seen["advance"], (0, 1, 2), worked=True)])
+    runs.disturbed(
+        name,
+        [
+            Fault("apply", len(works) // 2, (0, 1, 2)),
+            Fault("advance", seen["advance"], (0, 1, 2), worked=True),
+        ],
+    )
     # Lost again while the place of the first loss is brought up to date, by a call of the same method.
     runs.disturbed(name, [Fault("apply", number, (1,), worked=True) for number in (3, 4, 5)])
 

@@ -23,7 +23,9 @@ class Shards:
 
     def apply(self, work, *arguments):
         answers = [shard.apply(work, *arguments) for shard in self.shards]
-        self.largest = max(self.largest, *(part.size for part in (*arguments, *answers) if isinstance(part, np.ndarray)))
+        self.largest = max(
+            self.largest, *(part.size for part in (*arguments, *answers) if isinstance(part, np.ndarray))
+        )
         return answers
 
 
@@ -50,5 +52,7 @@ def test_tails_of_rows(parts, zeta):
 
 def test_zeta_zero_is_the_trace():
     X = np.random.default_rng(0).standard_normal((30, 3))
-    tails, traces = programme.tails_of_rows(Shards(X, [kernels.Linear()], 2), [kernels.Linear()], np.arange(30), 0)
+    tails, traces = programme.tails_of_rows(
+        Shards(X, [kernels.Linear()], 2), [kernels.Linear()], np.arange(30), 0
+    )
     assert tails[0] == traces[0] == pytest.approx((X * X).sum())

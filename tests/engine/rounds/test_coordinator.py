@@ -1,4 +1,6 @@
-"""The coordinator's book-keeping: which column is where, which rows are known, and points that are feasible."""
+"""The coordinator's book-keeping: which column is where, which rows are known, and points that are
+feasible.
+"""
 
 import numpy as np
 import pytest
@@ -56,7 +58,11 @@ def test_an_empty_request_changes_nothing():
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(2, 12), st.lists(st.lists(st.integers(0, 30), min_size=0, max_size=12, unique=True), max_size=15), st.booleans())
+@given(
+    st.integers(2, 12),
+    st.lists(st.lists(st.integers(0, 30), min_size=0, max_size=12, unique=True), max_size=15),
+    st.booleans(),
+)
 def test_slots_are_unique_and_columns_stay_where_they_are(capacity, requests, with_mask):
     """A shard overwrites a slot only for an id that was returned as missing: all others must keep theirs."""
     cache, content = ColumnCache(capacity, 31), {}
@@ -123,7 +129,9 @@ def test_a_feasible_point_stays():
 
 
 def test_one_sided_points_become_zero():
-    np.testing.assert_array_equal(feasible(Terms(Hinge(), np.ones(2), np.ones(2)), np.array([1.0, 2.0])), [0.0, 0.0])
+    np.testing.assert_array_equal(
+        feasible(Terms(Hinge(), np.ones(2), np.ones(2)), np.array([1.0, 2.0])), [0.0, 0.0]
+    )
 
 
 def test_engines():

@@ -1,4 +1,6 @@
-"""Heads that come after another one: they wait for its result, begin from it, and learn what they would learn alone."""
+"""Heads that come after another one: they wait for its result, begin from it, and learn what they would learn
+alone.
+"""
 
 import numpy as np
 import pytest
@@ -18,12 +20,23 @@ def beside(after, **more):
 
 
 @pytest.mark.parametrize(
-    "more", [{}, {"normalize": "multiplicative"}, {"p": 1.0}, {"p": 3.0}, {"solver": "wrapper"}, {"theta_step": "cutting_plane"}], ids=str
+    "more",
+    [
+        {},
+        {"normalize": "multiplicative"},
+        {"p": 1.0},
+        {"p": 3.0},
+        {"solver": "wrapper"},
+        {"theta_step": "cutting_plane"},
+    ],
+    ids=str,
 )
 def test_they_learn_what_they_would_learn_alone(more):
     (ours, history), (alone, _) = train(beside(True, **more)), train(beside(False, **more))
     for one, other in zip(ours, alone, strict=True):
-        assert_same_solution(one[0], other[0], atol=3e-3)  # what the tolerance leaves to rules that end elsewhere
+        assert_same_solution(
+            one[0], other[0], atol=3e-3
+        )  # what the tolerance leaves to rules that end elsewhere
     done = max(row["round"] for row in history if row["head"] == 0)
     assert min(row["round"] for row in history if row["head"] > 0) > done
 
@@ -32,7 +45,10 @@ def test_several_shards_and_little_room_change_nothing():
     """Folds then come in one by one."""
     whole, _ = train(beside(True))
     parts, history = train(beside(True), shards=3, budget=80_000)
-    assert max(sum(row["round"] == number for row in history) for number in {row["round"] for row in history}) < 4
+    assert (
+        max(sum(row["round"] == number for row in history) for number in {row["round"] for row in history})
+        < 4
+    )
     for one, other in zip(parts, whole, strict=True):
         assert_same_solution(one[0], other[0])
         assert one[0].f is None or np.abs(one[0].f - other[0].f).max() < 1e-4
@@ -40,7 +56,9 @@ def test_several_shards_and_little_room_change_nothing():
 
 def test_heads_that_share_weights_come_after_a_group():
     targets = [np.where(np.arange(N) % 3 == k, 1.0, -1.0) * Y for k in range(2)]
-    heads = [head_of(targets=t, group=0) for t in targets] + [head_of(FOLDS[0], targets=t, group=1) for t in targets]
+    heads = [head_of(targets=t, group=0) for t in targets] + [
+        head_of(FOLDS[0], targets=t, group=1) for t in targets
+    ]
     alone, _ = train(heads)
     for place, head in enumerate(heads[2:]):
         head.after = place
@@ -62,7 +80,9 @@ def test_a_path_is_waited_for_as_far_as_its_first_stage():
     assert_same_solution(results[1][1], alone[0][0], atol=1e-4)
 
 
-@pytest.mark.parametrize("size, takes_variables", [(N, False), (N // 3, True)], ids=["all rows at once", "some rows at a time"])
+@pytest.mark.parametrize(
+    "size, takes_variables", [(N, False), (N // 3, True)], ids=["all rows at once", "some rows at a time"]
+)
 def test_what_is_taken_over(size, takes_variables):
     with Run() as coordinator:
         coordinator.begin(1)

@@ -1,4 +1,6 @@
-"""Many heads over one set of blocks: each learns what it would learn alone, comes and goes when asked, and waits when memory is short."""
+"""Many heads over one set of blocks: each learns what it would learn alone, comes and goes when asked, and
+waits when memory is short.
+"""
 
 from functools import cache
 
@@ -104,7 +106,7 @@ def test_masked_rows_keep_zero_variables():
         assert abs(reference.a.sum()) < 1e-9 and np.all(np.abs(reference.a) <= head.bounds + 1e-12)
 
 
-# -- normalisation ----------------------------------------------------------------------------------------------------------------
+# -- normalisation ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shards", [1, 3])
@@ -115,13 +117,17 @@ def test_normalisation_constants_come_from_the_rows_of_the_head(shards):
     results, _ = train(heads, shards=shards)
     for own, part in ((mask, results[:3]), (~mask, results[3:])):
         inner = K[np.ix_(own, own)]
-        np.testing.assert_allclose(1 / part[0][0].scale, diagonal[own].mean(axis=0) - inner.mean(axis=(0, 1)), rtol=1e-9)
+        np.testing.assert_allclose(
+            1 / part[0][0].scale, diagonal[own].mean(axis=0) - inner.mean(axis=(0, 1)), rtol=1e-9
+        )
         np.testing.assert_allclose(1 / part[1][0].scale, diagonal[own].sum(axis=0), rtol=1e-9)
         np.testing.assert_array_equal(part[2][0].scale, 1.0)
 
 
 def test_an_intercept_that_is_not_unique_is_the_same_for_all_partitions():
-    """With all variables at their bounds every b of an interval is optimal; its middle is taken, as LIBSVM does."""
+    """With all variables at their bounds every b of an interval is optimal; its middle is taken, as LIBSVM
+    does.
+    """
     y = np.where(np.arange(N) % 2, 1, -1)
     results = [train([head_of(C=1e-3, targets=y)], shards=shards)[0][0][0] for shards in (1, 2, 5)]
     assert all(set(np.unique(np.abs(result.a))) == {1e-3} for result in results)
@@ -131,7 +137,7 @@ def test_an_intercept_that_is_not_unique_is_the_same_for_all_partitions():
     np.testing.assert_allclose([result.intercept for result in results], middle, atol=1e-9)
 
 
-# -- held-out rows ----------------------------------------------------------------------------------------------------------------
+# -- held-out rows ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("normalize", [None, "multiplicative", "trace"])
@@ -140,8 +146,13 @@ def test_watched_rows_are_predicted_as_by_a_model_without_them(normalize, shards
     train_rows = np.flatnonzero(np.arange(N) % 3)
     watch = np.array([87, 3, 0, 3, 45, 66, 9])  # in any order, and twice
     mask = np.isin(np.arange(N), train_rows)
-    results, _ = train([head_of(mask, C=2.0, normalize=normalize, watch=watch), head_of(mask, C=0.1, watch=watch[:2])], shards=shards)
-    model = MKLClassifier(kernels=BANK, C=2.0, tol=1e-6, engine="local", normalize=normalize).fit(X[train_rows], Y[train_rows])
+    results, _ = train(
+        [head_of(mask, C=2.0, normalize=normalize, watch=watch), head_of(mask, C=0.1, watch=watch[:2])],
+        shards=shards,
+    )
+    model = MKLClassifier(kernels=BANK, C=2.0, tol=1e-6, engine="local", normalize=normalize).fit(
+        X[train_rows], Y[train_rows]
+    )
     assert results[0][0].f.shape == (7,) and results[1][0].f.shape == (2,)
     np.testing.assert_allclose(results[0][0].f, model.decision_function(X[watch]), atol=1e-4)
 
@@ -150,10 +161,12 @@ def test_nothing_is_watched_unless_asked():
     assert train([head_of()])[0][0][0].f is None
 
 
-# -- paths over C -----------------------------------------------------------------------------------------------------------------
+# -- paths over C ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", [(0.05, 0.5, 5.0, 50.0), (50.0, 5.0, 0.5, 0.05), (1.0, 1.0), (3.0, 0.01, 30.0)], ids=str)
+@pytest.mark.parametrize(
+    "path", [(0.05, 0.5, 5.0, 50.0), (50.0, 5.0, 0.5, 0.05), (1.0, 1.0), (3.0, 0.01, 30.0)], ids=str
+)
 @pytest.mark.parametrize("p", [1.0, 4 / 3, 2.0, 4.0])
 def test_a_path_is_a_fit_for_every_value(path, p):
     mask, watch = np.arange(N) % 4 > 0, np.arange(0, N, 4)
@@ -168,7 +181,9 @@ def test_a_path_is_a_fit_for_every_value(path, p):
         assert sum(row["stage"] == k for row in history) == stage.rounds
 
 
-@pytest.mark.parametrize("solver, step", [("wrapper", "analytic"), ("chunking", "cutting_plane"), ("wrapper", "cutting_plane")])
+@pytest.mark.parametrize(
+    "solver, step", [("wrapper", "analytic"), ("chunking", "cutting_plane"), ("wrapper", "cutting_plane")]
+)
 @pytest.mark.parametrize("path", [(0.1, 3.0), (3.0, 0.1)], ids=str)
 def test_paths_of_all_solvers(solver, step, path):
     (stages,), _ = train([head_of(path=path, solver=solver, theta_step=step, tol=1e-4)])
@@ -187,7 +202,7 @@ def test_a_path_is_warmer_than_separate_fits():
     assert np.mean([stage.rounds for stage in stages[1:]]) < cold.rounds
 
 
-# -- memory ---------------------------------------------------------------------------------------------------------------------
+# -- memory ----------------------------------------------------------------------------------------
 
 
 def test_heads_wait_when_memory_is_short():
@@ -204,7 +219,9 @@ def test_heads_wait_when_memory_is_short():
         results = coordinator.outcome(heads)
     free, _ = train(heads, rows=rows, problem=problem)
     for short, roomy in zip(results, free, strict=True):
-        assert short[0].converged and short[0].certificate.dual == pytest.approx(roomy[0].certificate.dual, rel=3e-4)
+        assert short[0].converged and short[0].certificate.dual == pytest.approx(
+            roomy[0].certificate.dual, rel=3e-4
+        )
 
 
 def test_a_budget_for_no_head_at_all_is_an_error():
@@ -212,7 +229,7 @@ def test_a_budget_for_no_head_at_all_is_an_error():
         coordinator.run([head_of()])
 
 
-# -- heads that come and go -------------------------------------------------------------------------------------------------------
+# -- heads that come and go ------------------------------------------------------------------------
 
 
 def shard_heads(coordinator):
@@ -292,12 +309,14 @@ def test_peeking_shows_f_of_the_current_point():
             coordinator.round_once()
             if number in coordinator.peek.values and theta is not None:
                 b = coordinator.solvers[number].certificate.intercept
-                np.testing.assert_allclose(coordinator.peek.values[number], (K[watch] @ theta) @ a + b, atol=1e-8)
+                np.testing.assert_allclose(
+                    coordinator.peek.values[number], (K[watch] @ theta) @ a + b, atol=1e-8
+                )
                 seen += 1
         assert seen >= 2 and number not in coordinator.peek.values
 
 
-# -- blocks of working sets -------------------------------------------------------------------------------------------------------
+# -- blocks of working sets ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -318,11 +337,22 @@ def test_the_shared_square_holds_what_every_head_would_compute(dtype):
         shared.share(2)
         assert shared.square is not None and own.square is None
         for ids in (np.arange(5, 40), np.array([1, 7, 8, 33, 60, 61]), np.arange(20, 90, 3)):
-            combination, delta = RNG.random(coordinator.shared.found.coefficients.shape[1]), RNG.normal(size=len(ids))
+            combination, delta = (
+                RNG.random(coordinator.shared.found.coefficients.shape[1]),
+                RNG.normal(size=len(ids)),
+            )
             shared.gather(ids)
-            blocks = [blocks.of(0, ids, np.empty((len(ids), len(ids))), coordinator.threads.one) for blocks in (shared, own)]
+            blocks = [
+                blocks.of(0, ids, np.empty((len(ids), len(ids))), coordinator.threads.one)
+                for blocks in (shared, own)
+            ]
             one, other = (block.hessian(combination, None, None).copy() for block in blocks)
-            np.testing.assert_allclose(one, other, rtol=2e-5 if dtype is np.float32 else 1e-10, atol=1e-6 if dtype is np.float32 else 1e-12)
+            np.testing.assert_allclose(
+                one,
+                other,
+                rtol=2e-5 if dtype is np.float32 else 1e-10,
+                atol=1e-6 if dtype is np.float32 else 1e-12,
+            )
             np.testing.assert_allclose(*(block.change(delta) for block in blocks), rtol=1e-4, atol=1e-5)
             assert np.abs(one - one.T).max() <= 1e-6 * np.abs(one).max()
 

@@ -1,4 +1,6 @@
-"""Heads that can do no better in float32 go on in float64 where they may; where they may not, they say how far they came."""
+"""Heads that can do no better in float32 go on in float64 where they may; where they may not, they say how
+far they came.
+"""
 
 import re
 import warnings
@@ -35,7 +37,9 @@ def no_problem_is_small(monkeypatch):
 
 def fit(dtype, p, shards=2, **more):
     more = {"tol": 1e-3, **more}
-    return MKLClassifier(kernels=BANK, p=p, C=C, dtype=dtype, engine="local", ray_params=RayParams(num_shards=shards), **more).fit(X, Y)
+    return MKLClassifier(
+        kernels=BANK, p=p, C=C, dtype=dtype, engine="local", ray_params=RayParams(num_shards=shards), **more
+    ).fit(X, Y)
 
 
 def true_values(a, theta, f, p):
@@ -46,10 +50,16 @@ def true_values(a, theta, f, p):
 
 
 def assert_reported_is_true(model, p):
-    primal, dual = true_values(dual_point(model, N), np.ravel(model.kernel_weights_), decision_from(model, K), p)
+    primal, dual = true_values(
+        dual_point(model, N), np.ravel(model.kernel_weights_), decision_from(model, K), p
+    )
     allowed = 0.1 * model.tol * abs(primal)
-    assert model.primal_objective_ == pytest.approx(primal, abs=allowed) and model.dual_objective_ == pytest.approx(dual, abs=allowed)
-    assert float(np.max(model.duality_gap_)) == pytest.approx((primal - dual) / abs(primal), abs=0.1 * model.tol)
+    assert model.primal_objective_ == pytest.approx(
+        primal, abs=allowed
+    ) and model.dual_objective_ == pytest.approx(dual, abs=allowed)
+    assert float(np.max(model.duality_gap_)) == pytest.approx(
+        (primal - dual) / abs(primal), abs=0.1 * model.tol
+    )
 
 
 # Gaps that float32 does not reach.
@@ -76,7 +86,9 @@ def test_float32_ends_with_its_true_gap(p, tol):
     with pytest.warns(ConvergenceWarning, match="relative duality gap") as caught:
         model = fit("float32", p, tol=tol)
     assert not model.converged_ and np.max(model.duality_gap_) > tol
-    assert {row["precision"] for row in model.history_} == {"float32", "proved"} and model.history_[-1]["precision"] == "proved"
+    assert {row["precision"] for row in model.history_} == {"float32", "proved"} and model.history_[-1][
+        "precision"
+    ] == "proved"
     said = float(re.search(r"duality gap of ([\d.e+-]+)", str(caught[0].message)).group(1).rstrip("."))
     assert said == pytest.approx(float(np.max(model.duality_gap_)), rel=0.06)
     assert_reported_is_true(model, p)
@@ -89,7 +101,9 @@ def test_rounds_of_float64_formulas_are_proofs():
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_rounds_say_their_precision(dtype):
-    """The last row is that of the certificate in the model; proofs come after rounds that say what they are."""
+    """The last row is that of the certificate in the model; proofs come after rounds that say what they
+    are.
+    """
     model = fit(dtype, 4 / 3)
     precisions = [row["precision"] for row in model.history_]
     assert set(precisions) == {dtype, "proved"} and precisions[0] == dtype and precisions[-1] == "proved"
@@ -100,7 +114,9 @@ def test_rounds_say_their_precision(dtype):
 @pytest.mark.parametrize("rounds, goes_back", [(5, False), (6, True)])
 @pytest.mark.usefixtures("small_working_sets")
 def test_max_iter_ends_with_the_certificate_of_what_is_reported(dtype, rounds, goes_back):
-    """Gaps go up after steps of the weights; the best point is reported, and the gap is that of this point."""
+    """Gaps go up after steps of the weights; the best point is reported, and the gap is that of this
+    point.
+    """
     with pytest.warns(ConvergenceWarning, match=f"after {rounds} rounds"):
         model = fit(dtype, 1.5, tol=1e-9, max_iter=rounds, theta_step="cutting_plane")
     assert model.n_iter_ == rounds and len(model.history_) == rounds + goes_back
@@ -108,23 +124,31 @@ def test_max_iter_ends_with_the_certificate_of_what_is_reported(dtype, rounds, g
     assert gap == gaps[-1] and gap <= 1.02 * min(gaps) + 1e-4
     if goes_back:
         assert gap < 0.9 * gaps[-2]
-    primal, dual = true_values(dual_point(model, N), np.ravel(model.kernel_weights_), decision_from(model, K), 1.5)
+    primal, dual = true_values(
+        dual_point(model, N), np.ravel(model.kernel_weights_), decision_from(model, K), 1.5
+    )
     assert gap == pytest.approx((primal - dual) / primal, rel=1e-6, abs=1e-8)
-    assert model.primal_objective_ == pytest.approx(primal, rel=1e-7) and model.dual_objective_ == pytest.approx(dual, rel=1e-7)
+    assert model.primal_objective_ == pytest.approx(
+        primal, rel=1e-7
+    ) and model.dual_objective_ == pytest.approx(dual, rel=1e-7)
 
 
 @pytest.mark.parametrize("rounds", [12, 20, 27])
 @pytest.mark.usefixtures("small_working_sets")
 def test_going_back_does_not_trust_what_rounds_believed(rounds):
-    """Weights of the widest kernels grow so large that tables in float64 are off as well: the gap of the best point is proved, too."""
+    """Weights of the widest kernels grow so large that tables in float64 are off as well: the gap of the best
+    point is proved, too.
+    """
     with pytest.warns(ConvergenceWarning, match=f"after {rounds} rounds"):
         model = fit("float64", 3, tol=1e-9, max_iter=rounds, solver="wrapper")
     assert rounds <= len(model.history_) <= rounds + 1 and model.history_[-1]["precision"] == "proved"
-    primal, dual = true_values(dual_point(model, N), np.ravel(model.kernel_weights_), decision_from(model, K), 3)
+    primal, dual = true_values(
+        dual_point(model, N), np.ravel(model.kernel_weights_), decision_from(model, K), 3
+    )
     assert float(np.max(model.duality_gap_)) == pytest.approx((primal - dual) / primal, rel=1e-5)
 
 
-# -- lost shards ---------------------------------------------------------------------------------------------------------
+# -- lost shards -----------------------------------------------------------------------------------
 
 
 def run(faults=(), shards=3):
@@ -140,7 +164,17 @@ def run(faults=(), shards=3):
 def test_shards_lost_before_while_and_after_precision_grows():
     calm, pool, coordinator = run()
     assert calm.converged and coordinator.shared.problem.dtype == np.float64 and pool.seen["set_problem"]
-    methods = ("set_problem", "prepare", "take_bases", "add_heads", "resume", "rebuild", "apply", "advance", "moments")
+    methods = (
+        "set_problem",
+        "prepare",
+        "take_bases",
+        "add_heads",
+        "resume",
+        "rebuild",
+        "apply",
+        "advance",
+        "moments",
+    )
     for method in methods:
         for number in sorted({1, max(pool.seen[method] - 1, 1), pool.seen[method]}):
             for worked in (False, True):
@@ -148,8 +182,13 @@ def test_shards_lost_before_while_and_after_precision_grows():
                 assert disturbed.deaths, (method, number)
                 assert result.converged and result.certificate.gap <= 1e-5, (method, number)
                 assert result.certificate.dual == pytest.approx(calm.certificate.dual, rel=2e-3)
-                primal, dual = true_values(result.a, result.theta, (K @ result.theta) @ result.a + result.intercept, 10)
-                assert result.certificate.gap == pytest.approx((primal - dual) / primal, abs=1e-6), (method, number)
+                primal, dual = true_values(
+                    result.a, result.theta, (K @ result.theta) @ result.a + result.intercept, 10
+                )
+                assert result.certificate.gap == pytest.approx((primal - dual) / primal, abs=1e-6), (
+                    method,
+                    number,
+                )
                 assert all(shard.problem.dtype == np.float64 for shard in disturbed.shards), (method, number)
 
 

@@ -32,7 +32,7 @@ def rows_of(head=None, first=100, n=200):
     return HeadRows(head_of(Y) if head is None else head, slice(first, first + n), RANKS)
 
 
-# -- leaving -----------------------------------------------------------------------------------------------------------
+# -- leaving ---------------------------------------------------------------------------------------
 
 
 def filled():
@@ -74,19 +74,27 @@ def test_few_do_not_leave_alone():
 def test_beginning_anew():
     state = filled()
     state.work_on(np.array([3, 5]))
-    assert state.offset is None and all(G.shape == (2, rank) and not G.any() for G, rank in zip(state.G, RANKS, strict=True))
+    assert state.offset is None and all(
+        G.shape == (2, rank) and not G.any() for G, rank in zip(state.G, RANKS, strict=True)
+    )
     state.work_on(None)
     assert all(G.shape == (200, rank) for G, rank in zip(state.G, RANKS, strict=True))
 
 
 @given(st.integers(0, 10**6), st.floats(-2, 2), st.booleans())
 def test_reach_is_the_rate_at_which_the_dual_would_grow(seed, b, regression):
-    """Against the derivative of the dual objective in every direction that the box leaves, one row at a time."""
+    """Against the derivative of the dual objective in every direction that the box leaves, one row at a
+    time.
+    """
     rng = np.random.default_rng(seed)
-    head = head_of(Y, np.where(np.arange(N) % 7 == 0, 0.0, 1.5), loss=EpsilonInsensitive(0.3) if regression else None)
+    head = head_of(
+        Y, np.where(np.arange(N) % 7 == 0, 0.0, 1.5), loss=EpsilonInsensitive(0.3) if regression else None
+    )
     state, f = rows_of(head), rng.normal(size=200)
     lower, upper = state.terms.lower, state.terms.upper
-    state.a = np.where(rng.uniform(size=200) < 0.5, np.clip(rng.normal(size=200), lower, upper), np.clip(0.0, lower, upper))
+    state.a = np.where(
+        rng.uniform(size=200) < 0.5, np.clip(rng.normal(size=200), lower, upper), np.clip(0.0, lower, upper)
+    )
     found = state.reach(f, b, every_row=True)
     t = 1e-7
     for i in range(200):
@@ -113,16 +121,20 @@ def test_losses_of_rows_at_work_and_of_all():
     rows = np.arange(0, 200, 4)
     state.work_on(rows)
     np.testing.assert_allclose(state.losses(f, b, every_row=True), all_rows)
-    np.testing.assert_allclose(state.losses(f[rows], b), [np.maximum(0, 1 - y[rows] * (f[rows] + one)).sum() for one in b])
+    np.testing.assert_allclose(
+        state.losses(f[rows], b), [np.maximum(0, 1 - y[rows] * (f[rows] + one)).sum() for one in b]
+    )
 
 
-# -- coming back -------------------------------------------------------------------------------------------------------
+# -- coming back -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("shards", [1, 3])
 def test_a_review_takes_violators_back(dtype, shards, monkeypatch):
-    """All rows without a dual variable have left, violators among them; after a proof the violators work again, with right sums."""
+    """All rows without a dual variable have left, violators among them; after a proof the violators work
+    again, with right sums.
+    """
     monkeypatch.setattr(proof, "FEWEST_AT_WORK", 5)
     a, theta, b = some_point(Y, share=0.1), np.array([0.6, 0.4, 0.1]), 0.1
     f = (entries(BANK, X) @ theta) @ a
@@ -147,7 +159,10 @@ def test_a_review_takes_violators_back(dtype, shards, monkeypatch):
             assert others.sum() <= 0.5 * (there.sum() - others.sum()) + 6
             if others.any():
                 margin = (Y * (f + b))[own]
-                assert margin[others].max() <= np.sort(margin[(a[own] == 0) & (margin >= 1)])[others.sum() - 1] + 1e-6
+                assert (
+                    margin[others].max()
+                    <= np.sort(margin[(a[own] == 0) & (margin >= 1)])[others.sum() - 1] + 1e-6
+                )
             # Sums and offsets are those of the rows that are there.
             values = np.concatenate(state.G, axis=1) @ coordinator.solvers[0].combination
             np.testing.assert_allclose(values + state.offset, f[own][there], atol=1e-10)
@@ -155,7 +170,9 @@ def test_a_review_takes_violators_back(dtype, shards, monkeypatch):
 
 
 def fit(dtype="float32"):
-    return MKLClassifier(kernels=BANK, C=1.0, tol=1e-4, dtype=dtype, engine="local", ray_params=RayParams(num_shards=2)).fit(X, Y)
+    return MKLClassifier(
+        kernels=BANK, C=1.0, tol=1e-4, dtype=dtype, engine="local", ray_params=RayParams(num_shards=2)
+    ).fit(X, Y)
 
 
 class Seen:
@@ -198,7 +215,9 @@ def leave_too_early(monkeypatch, proofs):
 
 @pytest.mark.slow
 def test_rows_that_leave_wrongly_come_back(monkeypatch):
-    """The first proof fails for it; then the rows are chosen anew, and the fit ends at the optimum of all rows."""
+    """The first proof fails for it; then the rows are chosen anew, and the fit ends at the optimum of all
+    rows.
+    """
     leave_too_early(monkeypatch, proofs=1)
     seen = Seen(monkeypatch)
     model = fit()
@@ -207,7 +226,9 @@ def test_rows_that_leave_wrongly_come_back(monkeypatch):
     assert failed and max(failed) > 0.1
     assert model.converged_ and np.max(model.duality_gap_) <= 1e-4
     best = optimum()
-    assert model.dual_objective_ == pytest.approx(best, rel=1e-4) and model.primal_objective_ == pytest.approx(best, rel=2e-4)
+    assert model.dual_objective_ == pytest.approx(
+        best, rel=1e-4
+    ) and model.primal_objective_ == pytest.approx(best, rel=2e-4)
 
 
 def test_a_gap_that_no_proof_has_shown_is_not_reported(monkeypatch):
@@ -230,7 +251,10 @@ def test_a_gap_that_no_proof_has_shown_is_not_reported(monkeypatch):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_rows_leave_as_it_shows(monkeypatch, dtype):
-    """As the rules are, rows leave, and the model is the one of all rows. Inner products in float64 are as good as a proof, and light."""
+    """As the rules are, rows leave, and the model is the one of all rows.
+
+    Inner products in float64 are as good as a proof, and light.
+    """
     monkeypatch.setattr("raymkl.models.base.FEW_VALUES", 0)
     seen = Seen(monkeypatch)
     model = fit(dtype)
@@ -255,7 +279,9 @@ def test_f_of_rows_that_left(monkeypatch):
     problem = problem_of(BANK, N)
     pool = LocalPool({None: X}, problem, 2)
     try:
-        ((result,),) = Coordinator(pool, problem).run([head_of(Y, bounds, tol=1e-4, watch=held_out[::-1].copy())])
+        ((result,),) = Coordinator(pool, problem).run(
+            [head_of(Y, bounds, tol=1e-4, watch=held_out[::-1].copy())]
+        )
     finally:
         pool.close()
     assert min(seen.at_work) < 0.8 * N / 2

@@ -34,7 +34,10 @@ def proved(coordinator, heads, slots=False):
         request.slots = coordinator.shared.cache.slot[request.ids]
     parts = coordinator.crew.ask("apply", prove, request)
     return [
-        tuple(np.sum([getattr(part[k], name) for part in parts], axis=0) for name in ("losses", "quadratic", "error", "variance"))
+        tuple(
+            np.sum([getattr(part[k], name) for part in parts], axis=0)
+            for name in ("losses", "quadratic", "error", "variance")
+        )
         for k in range(len(heads))
     ]
 
@@ -69,8 +72,12 @@ def test_what_is_proved_is_true(gate_of_entry, dtype, light, shards):
     """Several heads and losses, several families, a head that has not begun; statistics in full precision."""
     gates = None if gate_of_entry is None else GATES
     K = entries(BANK, X, gate_of_entry, gates)
-    with standing_at(problem_of(BANK, N, dtype, light, gate_of_entry, gates), X, HEADS, POINTS, shards) as coordinator:
-        for (losses, s, error, variance), head, (a, theta), h in zip(proved(coordinator, [0, 1, 2]), HEADS, POINTS, range(3), strict=True):
+    with standing_at(
+        problem_of(BANK, N, dtype, light, gate_of_entry, gates), X, HEADS, POINTS, shards
+    ) as coordinator:
+        for (losses, s, error, variance), head, (a, theta), h in zip(
+            proved(coordinator, [0, 1, 2]), HEADS, POINTS, range(3), strict=True
+        ):
             expected, quadratic, f = slow(K, head, a, theta)
             size = np.abs(a).sum()
             np.testing.assert_allclose(losses, expected, rtol=1e-11, atol=1e-11)
@@ -81,12 +88,17 @@ def test_what_is_proved_is_true(gate_of_entry, dtype, light, shards):
 
 
 def test_families_that_are_accurate_as_they_are():
-    """Custom kernels and inner products in float64 have nothing to be proved: their sums are taken as they are."""
+    """Custom kernels and inner products in float64 have nothing to be proved: their sums are taken as they
+    are.
+    """
     bank = [Linear(), Custom(lambda A, B: 1 / (1 + np.abs(A[:, None] - B[None]).sum(-1))), *rbf([0.1, 1.0])]
     problem = problem_of(bank, N, np.float64, light=False)
     a, theta = some_point(Y), np.array([0.3, 0.5, 0.7, 0.2])
     with standing_at(problem, X, [head_of(Y)], [(a, theta)], shards=2) as coordinator:
-        accurate = [is_accurate(problem, f.statistic, b) for f, b in zip(problem.families, coordinator.shared.found.bases, strict=True)]
+        accurate = [
+            is_accurate(problem, f.statistic, b)
+            for f, b in zip(problem.families, coordinator.shared.found.bases, strict=True)
+        ]
         assert sorted(accurate) == [False, True, True] and not coordinator.shared.accurate
         ((losses, s, _, _),) = proved(coordinator, [0])
     expected, quadratic, _ = slow(entries(bank, X), head_of(Y), a, theta)
@@ -103,7 +115,9 @@ def test_rows_far_from_the_origin_and_of_any_scale(scale, offset):
         ((losses, s, _, _),) = proved(coordinator, [0])
     # The formula itself, with differences instead of norms.
     D = ((far[:, None] - far[None]) ** 2).sum(axis=-1)
-    expected, quadratic, _ = slow(np.stack([np.exp(-kernel.gamma * D) for kernel in bank], axis=-1), head_of(Y), a, theta)
+    expected, quadratic, _ = slow(
+        np.stack([np.exp(-kernel.gamma * D) for kernel in bank], axis=-1), head_of(Y), a, theta
+    )
     np.testing.assert_allclose(losses, expected, rtol=1e-9)
     np.testing.assert_allclose(s, quadratic, rtol=1e-9)
 
@@ -118,16 +132,20 @@ def test_histograms():
     np.testing.assert_allclose(s, quadratic, rtol=1e-11)
 
 
-# -- rough statistics --------------------------------------------------------------------------------------------------
+# -- rough statistics ------------------------------------------------------------------------------
 
 
 @pytest.fixture(params=[1, 3], ids=lambda shards: f"{shards} shards")
 def many_columns(request):
-    """80 columns whose statistics are cached in float32, half of the columns in the cache, at a point with large dual variables."""
+    """80 columns whose statistics are cached in float32, half of the columns in the cache, at a point with
+    large dual variables.
+    """
     bank = rbf(np.array([1e-4, 1e-3, 1e-2]))
     a, theta = 30.0 * some_point(Y), np.array([5.0, 2.0, 0.5])
     head = head_of(Y, 30.0, tol=1e-6)
-    with standing_at(problem_of(bank, N, light=False), WIDE_ROWS, [head], [(a, theta)], request.param) as coordinator:
+    with standing_at(
+        problem_of(bank, N, light=False), WIDE_ROWS, [head], [(a, theta)], request.param
+    ) as coordinator:
         some = np.flatnonzero(a)[::2]
         request_, _ = coordinator.shared.entering(some, None)
         coordinator.crew.ask("enter", request_)
@@ -150,7 +168,10 @@ def test_rough_and_precise_proofs(many_columns):
 
 
 def test_the_sampled_error_is_of_the_right_size(many_columns, monkeypatch):
-    """All rows that matter are in the sample: it is the error. With a few of them it is so within its own deviation."""
+    """All rows that matter are in the sample: it is the error.
+
+    With a few of them it is so within its own deviation.
+    """
     coordinator, head, a, theta, K = many_columns
     solver = coordinator.solvers[0]
     expected, quadratic, _ = slow(K, head, a, theta)
@@ -171,13 +192,15 @@ def test_the_sampled_error_is_of_the_right_size(many_columns, monkeypatch):
     assert np.sqrt(variance) < 100 * abs(true) + 1e-2
 
 
-# -- what proofs leave behind --------------------------------------------------------------------------------------------
+# -- what proofs leave behind ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("light", [True, False], ids=["light", "cached"])
 @pytest.mark.parametrize("shards", [1, 3])
 def test_offsets_make_the_next_round_accurate(light, shards):
-    """Residuals, losses and quadratic terms of a round are wrong by float32 before a proof, and about the change since then after it."""
+    """Residuals, losses and quadratic terms of a round are wrong by float32 before a proof, and about the
+    change since then after it.
+    """
     bank = rbf([1e-4, 1e-3, 0.3])
     a, theta = 50.0 * some_point(Y), np.array([40.0, 5.0, 0.2])
     head = head_of(Y, 50.0)
@@ -198,18 +221,22 @@ def test_offsets_make_the_next_round_accurate(light, shards):
         np.testing.assert_allclose(f_of_all(coordinator, 0), f, rtol=1e-10, atol=1e-10 * np.abs(a).sum())
         summary = solver.seen.summary
         np.testing.assert_allclose(summary.grow_residual, (Y - f)[summary.grow], atol=1e-8)
-        np.testing.assert_allclose(summary.gradients @ solver.combination + summary.offsets, f[summary.ids], atol=1e-8)
+        np.testing.assert_allclose(
+            summary.gradients @ solver.combination + summary.offsets, f[summary.ids], atol=1e-8
+        )
         np.testing.assert_allclose(summary.losses, slow(K, head, a, theta)[0], rtol=1e-10)
 
 
-# -- sums for normalisation -----------------------------------------------------------------------------------------------
+# -- sums for normalisation ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("light", [True, False], ids=["light", "cached"])
 @settings(max_examples=12)
 @given(data=st.data())
 def test_sums_over_masks(light, data):
-    """Any masks of rows, rows that lack what a family reads, and weights of columns, in float32, over families of all kinds."""
+    """Any masks of rows, rows that lack what a family reads, and weights of columns, in float32, over
+    families of all kinds.
+    """
     shards = data.draw(st.integers(1, 3))
     ids = np.array(sorted(data.draw(st.sets(st.integers(0, N - 1), min_size=1, max_size=40))))
     seed = data.draw(st.integers(0, 1000))
@@ -221,12 +248,17 @@ def test_sums_over_masks(light, data):
     for family in problem.families[1:]:
         family.present = rng.uniform(size=N) < 0.7
         there[:, family.members] = family.present[:, None]
-    weights = [masks[:, ids] * rng.uniform(1, 2) * there[ids][:, family.members[0]] for family in problem.families]
+    weights = [
+        masks[:, ids] * rng.uniform(1, 2) * there[ids][:, family.members[0]] for family in problem.families
+    ]
     with standing_at(problem, X, [head_of(Y)], [(np.zeros(N), np.ones(7))], shards) as coordinator:
         request, slots = coordinator.shared.entering(ids, None)
         rows = coordinator.shared.rows_of(ids)
         found = np.sum(
-            coordinator.crew.ask("apply", mask_sums, request, ids, slots, rows, coordinator.shared.found.bounds, masks, weights), axis=0
+            coordinator.crew.ask(
+                "apply", mask_sums, request, ids, slots, rows, coordinator.shared.found.bounds, masks, weights
+            ),
+            axis=0,
         )
     K = entries(bank, X)[:, ids]
     right = np.empty((2, len(ids), len(bank)))

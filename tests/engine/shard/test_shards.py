@@ -38,12 +38,14 @@ def run(problem, heads, rows=None, shards=1, budget=None):
         pool.close()
 
 
-# -- one shard against naive sums -------------------------------------------------------------------------------------
+# -- one shard against naive sums ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("gate_of_entry", [None, [0, 0, NO_GATE, 1, 1], [0, 1, 0, 1, 0]], ids=str)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("make", [lambda A: {None: A}, lambda A: to_table({None: A}, [None])], ids=["dict", "table"])
+@pytest.mark.parametrize(
+    "make", [lambda A: {None: A}, lambda A: to_table({None: A}, [None])], ids=["dict", "table"]
+)
 @pytest.mark.parametrize("light", [False, True], ids=["cached", "light"])
 def test_rounds_of_a_shard_equal_naive_sums(gate_of_entry, dtype, make, light):
     """Three rounds that change, change again and take back dual variables of own and of other rows."""
@@ -59,16 +61,34 @@ def test_rounds_of_a_shard_equal_naive_sums(gate_of_entry, dtype, make, light):
     intercepts = np.array([-0.4, 0.0, 1.1])
     a = np.zeros(60)
     rng = np.random.default_rng(0)
-    for number, columns in enumerate([np.array([3, 25, 40, 59]), np.array([25, 40, 44]), np.array([3, 30])], start=1):
-        values = np.where(columns == 3, 0.0, rng.uniform(0, 1, len(columns)) * Y[columns]) if number == 3 else Y[columns] * 0.1 * number
-        part = HeadRequest(0, columns, columns, values - a[columns], values, spread.T @ theta, intercepts, np.array([22, 59]), 4)
+    for number, columns in enumerate(
+        [np.array([3, 25, 40, 59]), np.array([25, 40, 44]), np.array([3, 30])], start=1
+    ):
+        values = (
+            np.where(columns == 3, 0.0, rng.uniform(0, 1, len(columns)) * Y[columns])
+            if number == 3
+            else Y[columns] * 0.1 * number
+        )
+        part = HeadRequest(
+            0,
+            columns,
+            columns,
+            values - a[columns],
+            values,
+            spread.T @ theta,
+            intercepts,
+            np.array([22, 59]),
+            4,
+        )
         rows = take({None: X.astype(dtype)}, columns)
         reply = shard.advance(RoundRequest(number, columns, columns, rows, columns, rows, [part])).heads[0]
         a[columns] = values
         f = (K @ theta) @ a
         own = slice(first, last)
         exact = {"rtol": 1e-9, "atol": 1e-9} if dtype == np.float64 else {"rtol": 1e-4, "atol": 2e-4}
-        np.testing.assert_allclose(shard.f_of([(0, spread.T @ theta, np.arange(first, last))])[0], f[own], **exact)
+        np.testing.assert_allclose(
+            shard.f_of([(0, spread.T @ theta, np.arange(first, last))])[0], f[own], **exact
+        )
         naive = np.array([a[own] @ (K[own, :, e] @ a) for e in range(len(BANK))])
         np.testing.assert_allclose(spread @ reply.quadratic, naive, **exact)
         hinge = [np.maximum(0, 1 - Y[own] * (f[own] + b)).sum() for b in intercepts]
@@ -78,7 +98,9 @@ def test_rounds_of_a_shard_equal_naive_sums(gate_of_entry, dtype, make, light):
             assert len(ids) <= 4 and np.all((ids >= first) & (ids < last))
             np.testing.assert_allclose(residual, Y[ids] - f[ids], **exact)
         assert 22 in reply.ids and 59 not in reply.ids
-        np.testing.assert_allclose(reply.gradients @ spread.T, np.einsum("ijm,j->im", K[reply.ids], a), **exact)
+        np.testing.assert_allclose(
+            reply.gradients @ spread.T, np.einsum("ijm,j->im", K[reply.ids], a), **exact
+        )
         may_grow = np.where(Y > 0, a < 1, a < 0)[own]
         assert reply.grow_residual.max() == pytest.approx((Y - f)[own][may_grow].max(), abs=1e-3)
 
@@ -90,14 +112,16 @@ def test_features_of_a_row_travel_once():
     nothing = np.empty(0, np.int64)
     seen = []
     for number in (1, 2):
-        part = HeadRequest(0, nothing, nothing, np.empty(0), np.empty(0), spread.sum(axis=0), np.zeros(1), nothing, 6)
+        part = HeadRequest(
+            0, nothing, nothing, np.empty(0), np.empty(0), spread.sum(axis=0), np.zeros(1), nothing, 6
+        )
         reply = shard.advance(RoundRequest(number, nothing, nothing, {}, heads=[part]))
         np.testing.assert_array_equal(reply.new_rows[None], X[reply.new_ids])
         seen += reply.new_ids.tolist()
     assert len(seen) == len(set(seen)) > 0
 
 
-# -- the whole run ----------------------------------------------------------------------------------------------------
+# -- the whole run ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("gate_of_entry", [[0, 0, NO_GATE, 1, 1], [0, 1, 0, 1, 0]], ids=str)
@@ -112,12 +136,18 @@ def test_gated_entries_reach_the_optimum_of_the_gated_matrices(gate_of_entry, p,
     assert result.certificate.dual == pytest.approx(best, rel=2e-5)
 
 
-@pytest.mark.parametrize("solver, step", [("chunking", "analytic"), ("wrapper", "analytic"), ("chunking", "cutting_plane")])
+@pytest.mark.parametrize(
+    "solver, step", [("chunking", "analytic"), ("wrapper", "analytic"), ("chunking", "cutting_plane")]
+)
 def test_several_heads_equal_the_heads_one_by_one(solver, step):
     """Heads share caches, not results: different labels, bounds, norms and masks."""
     masked = np.where(np.arange(60) % 5 == 0, 0.0, 1.0)
     settings = {"solver": solver, "theta_step": step, "tol": 1e-5}
-    heads = [head_of(**settings), head_of(-Y, 0.3, 1.05, **settings), head_of(np.roll(Y, 7), 5.0, 1.8, **settings)]
+    heads = [
+        head_of(**settings),
+        head_of(-Y, 0.3, 1.05, **settings),
+        head_of(np.roll(Y, 7), 5.0, 1.8, **settings),
+    ]
     heads += [head_of(bounds=masked, p=2.0, **settings)]
     problem = problem_of(BANK)
     together = run(problem, heads, shards=2)
@@ -161,7 +191,12 @@ SOURCES = {
 def test_how_rows_are_split_does_not_matter(source, shards):
     """100 shards for 60 rows: some are empty."""
     train, test, bank = SOURCES[source]
-    models = [MKLClassifier(kernels=bank, tol=1e-6, engine="local", ray_params=RayParams(num_shards=s)).fit(train, Y) for s in (1, shards)]
+    models = [
+        MKLClassifier(kernels=bank, tol=1e-6, engine="local", ray_params=RayParams(num_shards=s)).fit(
+            train, Y
+        )
+        for s in (1, shards)
+    ]
     assert apart(models[1].decision_function(test), models[0].decision_function(test)) < 1e-3
 
 
@@ -169,7 +204,9 @@ def test_how_rows_are_split_does_not_matter(source, shards):
 @pytest.mark.parametrize("shards", [3, 70])
 def test_normalisation_over_shards(kind, shards):
     models = [
-        MKLClassifier(kernels=BANK, C=10, tol=1e-6, normalize=kind, engine="local", ray_params=RayParams(num_shards=s)).fit(X, Y)
+        MKLClassifier(
+            kernels=BANK, C=10, tol=1e-6, normalize=kind, engine="local", ray_params=RayParams(num_shards=s)
+        ).fit(X, Y)
         for s in (1, shards)
     ]
     assert apart(models[1].decision_function(X_TEST), models[0].decision_function(X_TEST)) < 1e-3

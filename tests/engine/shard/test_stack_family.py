@@ -26,7 +26,9 @@ DELTA = np.linspace(1, 2, len(IDS))
 def own(request, tmp_path):
     """Own rows of the stack, as a shard has them."""
     if request.param == "store":
-        return StoreRows(write_store(tmp_path / "k", STACK, dtype=np.float64, block_rows=7, progress=False))[FIRST:LAST]
+        return StoreRows(write_store(tmp_path / "k", STACK, dtype=np.float64, block_rows=7, progress=False))[
+            FIRST:LAST
+        ]
     return np.ascontiguousarray(STACK[FIRST:LAST].astype(request.param))
 
 
@@ -41,9 +43,14 @@ def test_parts_of_a_working_set(own, stacks, matrices):
     delta[2] = 0.0
     among = STACK[np.ix_(OWN, IDS, matrices)]
     for _ in range(2):  # the second time from the same memory
-        np.testing.assert_allclose(stacks.hessian(0, own, OWN, IDS, matrices, weights), among @ weights, rtol=1e-5)
         np.testing.assert_allclose(
-            stacks.change(0, own, OWN, IDS, matrices, delta), np.einsum("ijm,j->im", among, delta), rtol=1e-4, atol=1e-4
+            stacks.hessian(0, own, OWN, IDS, matrices, weights), among @ weights, rtol=1e-5
+        )
+        np.testing.assert_allclose(
+            stacks.change(0, own, OWN, IDS, matrices, delta),
+            np.einsum("ijm,j->im", among, delta),
+            rtol=1e-4,
+            atol=1e-4,
         )
 
 
@@ -58,9 +65,19 @@ def test_a_store_is_read_once_for_a_hessian_and_once_for_a_step(tmp_path, monkey
     store = write_store(tmp_path / "k", STACK, dtype=np.float64, progress=False)
     rows, stacks, read = StoreRows(store)[FIRST:LAST], ShardStacks(FIRST, LAST - FIRST, RowThreads(1)), []
     segments = type(store).row_segments
-    monkeypatch.setattr(type(store), "row_segments", lambda self, ids, *more: read.append(len(ids)) or segments(self, ids, *more))
-    monkeypatch.setattr("raymkl.kernels.pairs.stacks.READ_BYTES", 3 * N * DEPTH * 8)  # three whole rows at a time
-    np.testing.assert_allclose(stacks.hessian(0, rows, OWN, IDS, ALL, np.ones(DEPTH)), STACK[np.ix_(OWN, IDS)].sum(axis=2), rtol=1e-10)
+    monkeypatch.setattr(
+        type(store),
+        "row_segments",
+        lambda self, ids, *more: read.append(len(ids)) or segments(self, ids, *more),
+    )
+    monkeypatch.setattr(
+        "raymkl.kernels.pairs.stacks.READ_BYTES", 3 * N * DEPTH * 8
+    )  # three whole rows at a time
+    np.testing.assert_allclose(
+        stacks.hessian(0, rows, OWN, IDS, ALL, np.ones(DEPTH)),
+        STACK[np.ix_(OWN, IDS)].sum(axis=2),
+        rtol=1e-10,
+    )
     assert sum(read) == len(OWN) and max(read) == 3
     read.clear()
     stacks.change(0, rows, OWN, IDS, ALL, DELTA)
@@ -131,7 +148,9 @@ def test_changes_are_forgotten(stacks, monkeypatch):
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_a_fit_uses_what_it_knows(monkeypatch, classes):
-    """All rows are in the working set, so hardly anything is left for the gradients to compute, and the model is the same as without."""
+    """All rows are in the working set, so hardly anything is left for the gradients to compute, and the model
+    is the same as without.
+    """
     X, y = noisy_problem(80, seed=3)
     y = y if classes == 2 else np.arange(80) % 3
     K = gram(rbf([0.01, 0.1, 1.0]), X)

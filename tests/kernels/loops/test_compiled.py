@@ -59,7 +59,9 @@ def test_accumulate_moments_equals_naive_sums(n, k, rank, seed, part, dtype):
     part=st.tuples(*[st.floats(0, 1)] * 2),
 )
 def test_accumulate_cubics_equals_naive_sums(n, k, rank, seed, part):
-    """Any number of rows, columns (more than are summed in float32 included) and functions, over any range of rows."""
+    """Any number of rows, columns (more than are summed in float32 included) and functions, over any range of
+    rows.
+    """
     rng = rng_of(seed)
     bits, origin = 3, 0.25
     stat = np.exp(rng.uniform(-9, 3, size=(5, n))).astype(np.float32)  # beyond the last cell too
@@ -71,7 +73,9 @@ def test_accumulate_cubics_equals_naive_sums(n, k, rank, seed, part):
     out = before.copy()
     compiled.accumulate_cubics(stat, slots, weights, table, 23 - bits, origin, out, start, stop)
     expected = before.copy()
-    expected[start:stop] += moments_sums(stat, slots, weights, table, bits, origin, rank, CUBIC_TERMS)[start:stop]
+    expected[start:stop] += moments_sums(stat, slots, weights, table, bits, origin, rank, CUBIC_TERMS)[
+        start:stop
+    ]
     # Statistics and how far into a cell they are have 20 bits.
     np.testing.assert_allclose(out, expected, atol=3e-5 * max(1.0, np.abs(weights).sum()))
     np.testing.assert_array_equal(out[:start], before[:start])
@@ -87,11 +91,15 @@ def test_what_round_off_makes_negative_counts_as_zero():
 
 
 def test_weights_that_cancel_leave_nothing_behind():
-    """Moments of a cell that are zero only in part are multiplied in, and those of one call are gone in the next."""
+    """Moments of a cell that are zero only in part are multiplied in, and those of one call are gone in the
+    next.
+    """
     stat, table = np.array([[0.1], [0.12], [0.1]]), np.arange(16.0 * 8).reshape(16, 8)
     out = np.zeros((1, 8))
     compiled.accumulate_moments(stat, np.arange(2), np.array([1.0, -1.0]), table, 50, 0.25, out, 0, 1)
-    np.testing.assert_allclose(out, moments_sums(stat, np.arange(2), np.array([1.0, -1.0]), table, 2, 0.25, 8), atol=1e-9)
+    np.testing.assert_allclose(
+        out, moments_sums(stat, np.arange(2), np.array([1.0, -1.0]), table, 2, 0.25, 8), atol=1e-9
+    )
     out[:] = 0.0
     compiled.accumulate_moments(stat, np.array([0, 2]), np.array([1.0, -1.0]), table, 50, 0.25, out, 0, 1)
     np.testing.assert_allclose(out, 0.0, atol=1e-15)
@@ -104,9 +112,13 @@ def test_loops_refuse_tables_and_weights_that_do_not_fit():
     with pytest.raises(ValueError, match="4 slots, 3 weights"):
         compiled.accumulate_moments(stat, np.arange(4), np.ones(3), np.ones((16, 8)), 50, 1.0, out, 0, 4)
     with pytest.raises(TypeError, match="float32, got float64"):
-        compiled.accumulate_cubics(stat, np.arange(4), np.ones(4), np.ones((4, 16), np.float32), 20, 1.0, out, 0, 4)
+        compiled.accumulate_cubics(
+            stat, np.arange(4), np.ones(4), np.ones((4, 16), np.float32), 20, 1.0, out, 0, 4
+        )
     with pytest.raises(ValueError, match=r"4 lines per cell.*got 5 lines of 16 numbers"):
-        compiled.accumulate_cubics(stat, np.arange(4), np.ones(4), np.ones((5, 16), np.float32), 20, 1.0, out, 0, 4)
+        compiled.accumulate_cubics(
+            stat, np.arange(4), np.ones(4), np.ones((5, 16), np.float32), 20, 1.0, out, 0, 4
+        )
     with pytest.raises(ValueError, match="4 coefficients, got 3"):
         compiled.look_up(stat, np.ones((5, 3)), 50, 1.0, np.zeros((4, 4)), 0, 4)
 
@@ -124,7 +136,9 @@ def test_look_up_equals_polynomials(dtype, columns):
     octave = np.floor(np.log2(x)).astype(int)
     place = (octave + x / 2.0**octave - 1) * 4
     cell = place.astype(int)
-    np.testing.assert_allclose(out[2:6], np.einsum("ijc,ijc->ij", table[cell], (place - cell)[..., None] ** np.arange(4)), atol=1e-9)
+    np.testing.assert_allclose(
+        out[2:6], np.einsum("ijc,ijc->ij", table[cell], (place - cell)[..., None] ** np.arange(4)), atol=1e-9
+    )
     assert (out[[0, 1, 6]] == -1.0).all()
 
 
@@ -164,7 +178,9 @@ def test_loops_over_features_equal_numpy(dtype, shape):
     a_norms, b_norms = norms.astype(dtype), (B**2).sum(axis=1)
     vectors.finish_squared_distances(A @ B.T, a_norms, b_norms, target, slots, 2)
     np.testing.assert_array_equal(target[:, [0, 1, -1]], 0)
-    np.testing.assert_allclose(target[slots, 2:-1], ((wide[0] - wide[1]) ** 2).sum(axis=2), atol=10 * tolerance)
+    np.testing.assert_allclose(
+        target[slots, 2:-1], ((wide[0] - wide[1]) ** 2).sum(axis=2), atol=10 * tolerance
+    )
     assert (target >= 0).all()
 
 
@@ -203,7 +219,9 @@ def test_survey_of_matrices_equals_numpy(dtype, n, depth):
         found = np.full((3, depth), -1.0)
         vectors.survey_stack(stack, roots, *found, start, stop)
         pairs = [(i, j) for i in range(start, stop) for j in range(i + 1)]
-        here, there = (np.array([stack[pair] for pair in chosen]) for chosen in (pairs, [pair[::-1] for pair in pairs]))
+        here, there = (
+            np.array([stack[pair] for pair in chosen]) for chosen in (pairs, [pair[::-1] for pair in pairs])
+        )
         if pairs:
             size = np.maximum(np.abs(here), np.abs(there))
             over = size - np.array([roots[i] * roots[j] for i, j in pairs])

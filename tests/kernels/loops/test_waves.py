@@ -24,7 +24,9 @@ def test_angles_beyond_the_limit_are_left_to_numpy(dtype):
     angles = np.array([[0.999 * largest, -0.999 * largest, 10 * largest, 1e7 * largest]], dtype)
     for part in (angles[:, :2], angles):
         exact = np.hstack([np.cos(part, dtype=np.float64), np.sin(part, dtype=np.float64)])
-        np.testing.assert_allclose(waves(np.ascontiguousarray(part), 1.0), exact, atol=1e-6 if dtype == np.float32 else 1e-14)
+        np.testing.assert_allclose(
+            waves(np.ascontiguousarray(part), 1.0), exact, atol=1e-6 if dtype == np.float32 else 1e-14
+        )
 
 
 def test_no_rows_and_no_angles():

@@ -59,7 +59,11 @@ BANKS = {
     "laplacian": ([Laplacian(gamma=g) for g in (1e-3, 0.1, 2.0)], CellSums, 30.0),
     "chi2": ([Chi2(gamma=g) for g in (0.01, 1.0, 20.0)], CellSums, 2.0),
     "cauchy": ([Profile(lambda t, c=c: 1.0 / (1.0 + c * t)) for c in (0.01, 1.0, 30.0)], CellSums, 40.0),
-    "polynomial": ([Linear(), Polynomial(degree=2, coef0=1.0), Polynomial(degree=5, gamma=0.1, coef0=2.0)], PowerSums, 12.0),
+    "polynomial": (
+        [Linear(), Polynomial(degree=2, coef0=1.0), Polynomial(degree=5, gamma=0.1, coef0=2.0)],
+        PowerSums,
+        12.0,
+    ),
     "high degree": ([Polynomial(degree=14, gamma=0.1, coef0=1.0)], FormulaSums, 12.0),
     "corner": ([Profile(hat), RBF(gamma=0.5)], FormulaSums, 4.0),
     "corner between cells": ([Profile(hat_between_cells), RBF(gamma=0.5)], CellSums, 4.0),
@@ -89,7 +93,9 @@ def test_decision_values(name):
     out = np.full(len(stat), 0.5)
     sums.function(weights)(stat, right, out, np.empty(stat.size))
     for i in range(len(stat)):
-        terms = np.array([w * kernel.profile(stat[i]) * right for w, kernel in zip(weights, BANKS[name][0], strict=True)])
+        terms = np.array(
+            [w * kernel.profile(stat[i]) * right for w, kernel in zip(weights, BANKS[name][0], strict=True)]
+        )
         # A kernel is off by a part of its largest value, which is 1 where it is tabulated.
         largest = weights.sum() * np.abs(right).sum() if isinstance(sums, CellSums) else np.abs(terms).sum()
         assert abs(out[i] - 0.5 - fsum(terms.ravel())) <= 1e-12 * (largest + 0.5)
@@ -109,19 +115,27 @@ def test_quadratic_terms(name):
 
 @pytest.mark.parametrize("name", [name for name, (_, kind, _) in BANKS.items() if kind is CellSums])
 def test_every_single_value(name):
-    """One pair at a time: errors of many pairs cannot cancel. Zero, the bound, and the borders of all cells are among them."""
+    """One pair at a time: errors of many pairs cannot cancel.
+
+    Zero, the bound, and the borders of all cells are among them.
+    """
     bank, _, bound = BANKS[name]
     (family,) = group(bank)
     sums = accurate_sums(family, bound)
     borders = sums.cells.points(4, np.array([0.0]))
     borders = borders[borders <= bound]
-    t = np.unique(np.concatenate([[0.0, bound], borders, np.nextafter(borders, np.inf), np.linspace(0, bound, 400)]))
+    t = np.unique(
+        np.concatenate([[0.0, bound], borders, np.nextafter(borders, np.inf), np.linspace(0, bound, 400)])
+    )
     t = t[t <= bound]
     for m, kernel in enumerate(bank):
         out = np.zeros(len(t))
-        sums.function(np.eye(len(bank))[m])(np.ascontiguousarray(t[:, None]), np.ones(1), out, np.empty(len(t)))
+        sums.function(np.eye(len(bank))[m])(
+            np.ascontiguousarray(t[:, None]), np.ones(1), out, np.empty(len(t))
+        )
         np.testing.assert_allclose(out, kernel.profile(t), rtol=0, atol=1e-12)
-    # Polynomials come from inverses by LAPACK, whose last bits differ: 0.7e-15 with NumPy 2.4, 5.6e-15 with 1.26 to 2.2.
+    # Polynomials come from inverses by LAPACK, whose last bits differ: 0.7e-15 with NumPy 2.4, 5.6e-15 with
+    # 1.26 to 2.2.
     assert out[0] == pytest.approx(1.0, abs=FIRST_CELL)
 
 
@@ -141,7 +155,9 @@ def test_empty_sums_are_zero():
     st.integers(0, 10**6),
 )
 def test_any_widths_and_bounds(exponents, size, seed):
-    """Gaussians of any widths on statistics of any scale, with dual variables that sum to zero, as those of a certificate do."""
+    """Gaussians of any widths on statistics of any scale, with dual variables that sum to zero, as those of a
+    certificate do.
+    """
     bank, bound = rbf(10.0 ** np.array(exponents)), 10.0**size
     (family,) = group(bank)
     sums, rng = accurate_sums(family, bound), np.random.default_rng(seed)
@@ -168,6 +184,11 @@ def test_what_is_not_said_is_an_error():
     from raymkl.kernels.pairs.accurate import AccurateSums
 
     empty = AccurateSums()
-    for call in (lambda: empty.function(np.ones(1)), empty.moments, lambda: empty.add(None, None, None, None), lambda: empty.total(None)):
+    for call in (
+        lambda: empty.function(np.ones(1)),
+        empty.moments,
+        lambda: empty.add(None, None, None, None),
+        lambda: empty.total(None),
+    ):
         with pytest.raises(TypeError, match="AccurateSums"):
             call()

@@ -1,4 +1,6 @@
-"""Bases: few functions that give back every kernel of a bank, and sums over columns against the naive ones."""
+"""Bases: few functions that give back every kernel of a bank, and sums over columns against the naive
+ones.
+"""
 
 import numpy as np
 import pytest
@@ -29,18 +31,39 @@ BASES = {
     "table": (table(widths(20), 30.0), widths(20), DISTANCES, 2e-6),
     "table of one": (table(widths(1), 30.0), widths(1), DISTANCES, 2e-6),
     "wide table": (table(widths(20), 30.0, WideTableBasis), widths(20), DISTANCES.astype(np.float64), 1e-10),
-    "wide table of one": (table(widths(1), 30.0, WideTableBasis), widths(1), DISTANCES.astype(np.float64), 1e-10),
+    "wide table of one": (
+        table(widths(1), 30.0, WideTableBasis),
+        widths(1),
+        DISTANCES.astype(np.float64),
+        1e-10,
+    ),
     "wide table of float32": (table(widths(20), 30.0, WideTableBasis), widths(20), DISTANCES, 1e-10),
-    "powers": (PowerBasis([k.powers() for k in POLYNOMIALS], float(np.abs(PRODUCTS).max())), POLYNOMIALS, PRODUCTS, 1e-12),
-    "formula": (FormulaBasis([k.profile for k in POLYNOMIALS + widths(3)]), POLYNOMIALS + widths(3), PRODUCTS, 1e-12),
+    "powers": (
+        PowerBasis([k.powers() for k in POLYNOMIALS], float(np.abs(PRODUCTS).max())),
+        POLYNOMIALS,
+        PRODUCTS,
+        1e-12,
+    ),
+    "formula": (
+        FormulaBasis([k.profile for k in POLYNOMIALS + widths(3)]),
+        POLYNOMIALS + widths(3),
+        PRODUCTS,
+        1e-12,
+    ),
 }
 ALL = pytest.mark.parametrize("basis, kernels, stat, tolerance", BASES.values(), ids=BASES.keys())
 
 
 def naive_sums(kernels, stat, slots, weights):
-    """(rows, kernels) sum_k weights[k] k_m(stat[slots[k], i]), and the sum of absolute values that errors refer to."""
-    values = np.stack([np.asarray(kernel.profile(stat[slots].astype(np.float64))) for kernel in kernels], axis=2)
-    return np.einsum("k,kim->im", weights, values), np.einsum("k,kim->im", np.abs(weights), np.abs(values)).max(initial=1.0)
+    """(rows, kernels) sum_k weights[k] k_m(stat[slots[k], i]), and the sum of absolute values that errors
+    refer to.
+    """
+    values = np.stack(
+        [np.asarray(kernel.profile(stat[slots].astype(np.float64))) for kernel in kernels], axis=2
+    )
+    return np.einsum("k,kim->im", weights, values), np.einsum(
+        "k,kim->im", np.abs(weights), np.abs(values)
+    ).max(initial=1.0)
 
 
 def accumulated(basis, stat, slots, weights, start=0, stop=N_ROWS):
@@ -57,7 +80,9 @@ def test_accumulate_equals_the_naive_sum(basis, kernels, stat, tolerance, start,
     weights = rng.normal(size=n_slots)
     out = accumulated(basis, stat, slots, weights, start, stop)
     expected, size = naive_sums(kernels, stat, slots, weights)
-    np.testing.assert_allclose(out[start:stop] @ basis.coefficients.T, expected[start:stop], rtol=0, atol=tolerance * size)
+    np.testing.assert_allclose(
+        out[start:stop] @ basis.coefficients.T, expected[start:stop], rtol=0, atol=tolerance * size
+    )
     assert not out[:start].any() and not out[stop:].any()
 
 
@@ -81,7 +106,10 @@ def test_matrix_agrees_with_accumulate(basis, kernels, stat, tolerance):
     assert matrix.shape == stat.shape and matrix.dtype == np.float64
     size = naive_sums(kernels, stat, slots, weights)[1] * len(kernels)
     np.testing.assert_allclose(
-        weights @ matrix[slots], accumulated(basis, stat, slots, weights) @ combination, rtol=0, atol=tolerance * size
+        weights @ matrix[slots],
+        accumulated(basis, stat, slots, weights) @ combination,
+        rtol=0,
+        atol=tolerance * size,
     )
 
 
@@ -105,7 +133,9 @@ def test_accumulate_is_linear_in_the_weights(basis, kernels, stat, tolerance, da
     np.testing.assert_allclose(together, apart, rtol=0, atol=1e-6 * size * max(1.0, np.abs(apart).max()))
 
 
-@pytest.mark.parametrize("kind, dtype, tolerance", [(TableBasis, np.float32, 2e-6), (WideTableBasis, np.float64, 1e-10)])
+@pytest.mark.parametrize(
+    "kind, dtype, tolerance", [(TableBasis, np.float32, 2e-6), (WideTableBasis, np.float64, 1e-10)]
+)
 @few
 @given(order=st.permutations(range(12)))
 def test_permuting_kernels_permutes_their_results(kind, dtype, tolerance, order):
@@ -150,7 +180,9 @@ def test_some_and_all_matrices_of_a_stack(index):
     stack, slots, weights = rng.normal(size=(N_ROWS, 30, 3)), rng.permutation(30)[:7], rng.normal(size=7)
     basis = StackBasis(index)
     expected = np.stack([stack[:, slots, m] @ weights for m in index], axis=1)
-    np.testing.assert_allclose(accumulated(basis, stack, slots, weights) @ basis.coefficients.T, expected, atol=1e-12)
+    np.testing.assert_allclose(
+        accumulated(basis, stack, slots, weights) @ basis.coefficients.T, expected, atol=1e-12
+    )
 
 
 def test_the_base_class_says_what_is_missing():

@@ -5,7 +5,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raymkl.kernels import RBF, Chi2, Custom, HistogramIntersection, Laplacian, Linear, Polynomial, Precomputed, rbf
+from raymkl.kernels import (
+    RBF,
+    Chi2,
+    Custom,
+    HistogramIntersection,
+    Laplacian,
+    Linear,
+    Polynomial,
+    Precomputed,
+    rbf,
+)
 from raymkl.kernels.pairs.basis import FormulaBasis, PowerBasis, StackBasis
 from raymkl.kernels.pairs.families import NO_GATE, group
 from raymkl.kernels.pairs.statistics import InnerProduct, KernelValue, SquaredDistance
@@ -19,7 +29,15 @@ def product(A, B):
 
 
 def test_grouping_by_statistic_in_order_of_appearance():
-    kernels = [Linear(), RBF(1.0), Polynomial(2), RBF(0.1, view="a"), 2 * RBF(0.5), RBF(1.0) + Linear(), RBF(2.0) * RBF(1.0)]
+    kernels = [
+        Linear(),
+        RBF(1.0),
+        Polynomial(2),
+        RBF(0.1, view="a"),
+        2 * RBF(0.5),
+        RBF(1.0) + Linear(),
+        RBF(2.0) * RBF(1.0),
+    ]
     families = group(kernels)
     assert [family.members for family in families] == [[0, 2], [1, 4, 6], [3], [5]]
     assert [family.gate for family in families] == [NO_GATE] * 4
@@ -47,7 +65,17 @@ def test_no_kernels_no_families():
     assert group([]) == []
 
 
-POOL = [RBF(1.0), RBF(0.1), Linear(), Polynomial(2), Laplacian(), Chi2(), RBF(view="a"), Linear() + RBF(), Custom(product)]
+POOL = [
+    RBF(1.0),
+    RBF(0.1),
+    Linear(),
+    Polynomial(2),
+    Laplacian(),
+    Chi2(),
+    RBF(view="a"),
+    Linear() + RBF(),
+    Custom(product),
+]
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -60,7 +88,10 @@ def test_families_partition_the_entries(choice):
     assert len({(family.statistic, family.gate) for family in families}) == len(families)
     assert [family.members[0] for family in families] == sorted(family.members[0] for family in families)
     for family in families:
-        assert all((choice[m][0].statistic(), choice[m][1]) == (family.statistic, family.gate) for m in family.members)
+        assert all(
+            (choice[m][0].statistic(), choice[m][1]) == (family.statistic, family.gate)
+            for m in family.members
+        )
 
 
 @pytest.mark.parametrize(
@@ -74,7 +105,11 @@ def test_families_partition_the_entries(choice):
         ([Linear(), Polynomial(3)], False, PowerBasis),
         ([Linear(), Polynomial(3)], True, FormulaBasis),
         ([Polynomial(12)], False, PowerBasis),
-        ([Polynomial(13)], False, FormulaBasis),  # powers too high; inner products may be negative, so no table either
+        (
+            [Polynomial(13)],
+            False,
+            FormulaBasis,
+        ),  # powers too high; inner products may be negative, so no table either
         ([HistogramIntersection()], False, PowerBasis),
         ([Custom(product)], False, PowerBasis),
         ([RBF() + Linear()], True, PowerBasis),
@@ -91,7 +126,13 @@ def test_choice_of_basis(kernels, exact, kind, dtype):
 
 
 @pytest.mark.parametrize(
-    "kernels", [rbf([1.0, 0.1, 0.02]), [Linear(), Polynomial(2, 0.1, 1.0)], [HistogramIntersection(), 3 * HistogramIntersection()]], ids=str
+    "kernels",
+    [
+        rbf([1.0, 0.1, 0.02]),
+        [Linear(), Polynomial(2, 0.1, 1.0)],
+        [HistogramIntersection(), 3 * HistogramIntersection()],
+    ],
+    ids=str,
 )
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("dtype, tolerance", [(np.float32, 1e-5), (np.float64, 2e-10)])
@@ -127,9 +168,14 @@ def test_combined_by_table_and_by_formula_agree(kernels, bound):
     (family,) = group(kernels)
     weights = rng.dirichlet(np.ones(len(kernels))) / 2
     ends = [0.0, 5e-324, 1e-300, 1e-20, 1e-9 * bound, bound]
-    stat = np.concatenate([ends, rng.uniform(0, bound, 3000), bound * 10.0 ** rng.uniform(-14, 0, 3000)]).reshape(2, -1)
+    stat = np.concatenate(
+        [ends, rng.uniform(0, bound, 3000), bound * 10.0 ** rng.uniform(-14, 0, 3000)]
+    ).reshape(2, -1)
     naive = sum(w * kernel.profile(stat) for w, kernel in zip(weights, kernels, strict=True))
-    by_table, by_formula = family.combined(weights, bound, tabulated=True), family.combined(weights, bound, tabulated=False)
+    by_table, by_formula = (
+        family.combined(weights, bound, tabulated=True),
+        family.combined(weights, bound, tabulated=False),
+    )
     assert by_table.table is not None and by_formula.table is None
     np.testing.assert_allclose(by_formula(stat), naive, rtol=1e-12)
     np.testing.assert_allclose(by_table(stat), naive, rtol=0, atol=1e-10)

@@ -1,4 +1,6 @@
-"""Loops of banks: compiled together with those of one kernel on a new machine, and in all forms that a fit needs."""
+"""Loops of banks: compiled together with those of one kernel on a new machine, and in all forms that a fit
+needs.
+"""
 
 import pytest
 

@@ -9,7 +9,9 @@ import pytest
 from raymkl.kernels.pairs.memory import LARGE_BYTES, untouched
 
 STATUS = Path("/proc/self/statm")
-watched = pytest.mark.skipif(not STATUS.exists(), reason="resident memory is read from /proc, which this system does not have")
+watched = pytest.mark.skipif(
+    not STATUS.exists(), reason="resident memory is read from /proc, which this system does not have"
+)
 
 
 def resident_bytes() -> int:

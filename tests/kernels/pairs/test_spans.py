@@ -21,7 +21,9 @@ def largest_error(functions, coefficients, values):
 @pytest.mark.parametrize("error, most", [(3e-7, 12), (1e-11, 17)])
 @pytest.mark.parametrize("count", [1, 3, 40, 100])
 def test_span_gives_back_the_values(count, error, most):
-    values = np.exp(-np.outer(np.geomspace(0.01, 1, count), np.linspace(0, 10, 801))) * rng.uniform(0.1, 10, (count, 1))
+    values = np.exp(-np.outer(np.geomspace(0.01, 1, count), np.linspace(0, 10, 801))) * rng.uniform(
+        0.1, 10, (count, 1)
+    )
     functions, coefficients = span_of(values, error)
     assert largest_error(functions, coefficients, values) < 1.1 * error
     assert len(functions) <= min(count, most)

@@ -18,7 +18,8 @@ from raymkl.kernels.pairs.statistics import (
 )
 
 rng = np.random.default_rng(1)
-# Histograms with empty bins: a bin that is empty in both rows has a zero denominator in the chi-squared distance.
+# Histograms with empty bins: a bin that is empty in both rows has a zero denominator in the chi-squared
+# distance.
 A = rng.uniform(0, 2, size=(9, 5)) * (rng.uniform(size=(9, 5)) > 0.4)
 B = rng.uniform(0, 2, size=(4, 5)) * (rng.uniform(size=(4, 5)) > 0.4)
 
@@ -34,7 +35,9 @@ NAIVE = [
     (Chi2Distance(), chi2),
     (Intersection(), lambda x, z: sum(np.minimum(x, z))),
 ]
-ALL = pytest.mark.parametrize("statistic, naive", NAIVE, ids=lambda value: type(value).__name__ if isinstance(value, Statistic) else "")
+ALL = pytest.mark.parametrize(
+    "statistic, naive", NAIVE, ids=lambda value: type(value).__name__ if isinstance(value, Statistic) else ""
+)
 
 
 def naive_pairs(naive, left, right):
@@ -55,7 +58,9 @@ def test_pairs_and_diagonal(statistic, naive, dtype, tolerance):
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix], ids=["dense", "sparse"])
 def test_caches_fill_piece_by_piece(statistic, naive, dtype, form, monkeypatch):
-    """Pieces that divide neither the rows nor the columns; slots in any order; all other slots stay as they are."""
+    """Pieces that divide neither the rows nor the columns; slots in any order; all other slots stay as they
+    are.
+    """
     monkeypatch.setattr("raymkl.kernels.pairs.statistics.SQUARE", 3)
     monkeypatch.setattr("raymkl.kernels.pairs.statistics.PORTION_BYTES", 200)
     a, b = statistic.prepare({None: form(B)}, dtype), statistic.prepare({None: form(A)}, dtype)
@@ -89,20 +94,26 @@ def test_taking_rows_of_prepared_ones(statistic, naive):
 
 @ALL
 def test_the_bound_covers_every_pair(statistic, naive):
-    """Tables end at the bound, so no pair of rows may lie beyond it; shards report `largest` of their own rows."""
+    """Tables end at the bound, so no pair of rows may lie beyond it; shards report `largest` of their own
+    rows.
+    """
     largest = max(statistic.largest(statistic.prepare({None: rows})) for rows in (A[:3], A[3:], B))
     everything = np.vstack([A, B])
     assert naive_pairs(naive, everything, everything).max() <= statistic.bound(largest) * (1 + 1e-12)
     assert statistic.largest(statistic.prepare({None: A[:0]})) == 0.0
 
 
-@pytest.mark.parametrize("statistic", [SquaredDistance(), InnerProduct(), L1Distance(), Chi2Distance(), Intersection()])
+@pytest.mark.parametrize(
+    "statistic", [SquaredDistance(), InnerProduct(), L1Distance(), Chi2Distance(), Intersection()]
+)
 def test_no_rows(statistic):
     empty, some = statistic.prepare({None: A[:0]}), statistic.prepare({None: A})
     assert statistic.pairs(empty, some).shape == (0, 9) and statistic.pairs(some, empty).shape == (9, 0)
 
 
-@pytest.mark.parametrize("statistic", [SquaredDistance(), InnerProduct(), L1Distance(), Chi2Distance(), Intersection()])
+@pytest.mark.parametrize(
+    "statistic", [SquaredDistance(), InnerProduct(), L1Distance(), Chi2Distance(), Intersection()]
+)
 def test_rows_of_different_width_are_an_error(statistic):
     """A loop that trusts the first width would read beyond the second array."""
     with pytest.raises(ValueError):
@@ -134,9 +145,14 @@ def test_squared_distances_are_never_negative():
 
 
 def test_equality_is_by_class_and_view():
-    assert SquaredDistance("a") == SquaredDistance("a") and hash(SquaredDistance("a")) == hash(SquaredDistance("a"))
+    assert SquaredDistance("a") == SquaredDistance("a") and hash(SquaredDistance("a")) == hash(
+        SquaredDistance("a")
+    )
     assert SquaredDistance("a") != SquaredDistance("b") and L1Distance() != Chi2Distance()
-    assert len({SquaredDistance(), InnerProduct(), L1Distance(), Chi2Distance(), Intersection(), Matrices()}) == 6
+    assert (
+        len({SquaredDistance(), InnerProduct(), L1Distance(), Chi2Distance(), Intersection(), Matrices()})
+        == 6
+    )
     assert KernelValue(kernel=RBF(1.0)) == KernelValue(kernel=RBF(1.0)) != KernelValue(kernel=RBF(2.0))
 
 

@@ -51,13 +51,23 @@ def test_equal_kernels_and_bounds_share_a_table(dtype, kind):
 def test_other_kernels_bounds_and_dtypes_have_other_tables(dtype, kind):
     kernel = RBF(1.0)
     kernel.profile = lambda t: np.exp(-3.0 * t)  # nothing that the parameters tell
-    banks = [rbf([1.0]), rbf([2.0]), rbf([1.0, 2.0]), rbf([2.0, 1.0]), [2 * RBF(1.0)], [RBF(1.0) * RBF(2.0)], [kernel]]
+    banks = [
+        rbf([1.0]),
+        rbf([2.0]),
+        rbf([1.0, 2.0]),
+        rbf([2.0, 1.0]),
+        [2 * RBF(1.0)],
+        [RBF(1.0) * RBF(2.0)],
+        [kernel],
+    ]
     tables = [table_basis(bank, 10.0, dtype) for bank in banks] + [table_basis(rbf([1.0]), 100.0, dtype)]
     assert len(set(map(id, tables))) == len(tables)
     stat = np.linspace(0, 10, 50, dtype=dtype)[None]
     for bank, basis in zip([*banks, banks[0]], tables, strict=True):
         for member, line in zip(bank, basis.coefficients, strict=True):
-            np.testing.assert_allclose(basis.matrix(stat, line), member.profile(stat.astype(np.float64)), rtol=0, atol=5e-6)
+            np.testing.assert_allclose(
+                basis.matrix(stat, line), member.profile(stat.astype(np.float64)), rtol=0, atol=5e-6
+            )
     other = np.float64 if dtype is np.float32 else np.float32
     assert type(table_basis(rbf([1.0]), 10.0, other)) is not kind
 
@@ -101,7 +111,9 @@ def test_threads_get_the_tables_they_ask_for():
 
     def ask(number):
         start.wait()
-        found[number] = [table_basis(rbf([1.0 + (number + turn) % 3]), 10.0, np.float64).table for turn in range(30)]
+        found[number] = [
+            table_basis(rbf([1.0 + (number + turn) % 3]), 10.0, np.float64).table for turn in range(30)
+        ]
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
     for thread in threads:
@@ -110,7 +122,9 @@ def test_threads_get_the_tables_they_ask_for():
         thread.join()
     for number, tables in found.items():
         for turn, given in enumerate(tables):
-            np.testing.assert_array_equal(given, table_basis(rbf([1.0 + (number + turn) % 3]), 10.0, np.float64).table)
+            np.testing.assert_array_equal(
+                given, table_basis(rbf([1.0 + (number + turn) % 3]), 10.0, np.float64).table
+            )
 
 
 @DTYPES
@@ -118,4 +132,6 @@ def test_tables_travel(dtype, kind):
     basis = table_basis(rbf([1.0, 0.1]), 10.0, dtype)
     stat = np.linspace(0, 10, 50, dtype=dtype)[None]
     there = pickle.loads(pickle.dumps(basis))
-    np.testing.assert_array_equal(there.matrix(stat, basis.coefficients[0]), basis.matrix(stat, basis.coefficients[0]))
+    np.testing.assert_array_equal(
+        there.matrix(stat, basis.coefficients[0]), basis.matrix(stat, basis.coefficients[0])
+    )

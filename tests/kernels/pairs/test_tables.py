@@ -1,4 +1,6 @@
-"""Tables against formulas: over many octaves, at the edges of cells, at zero and beyond the bound, in both dtypes."""
+"""Tables against formulas: over many octaves, at the edges of cells, at zero and beyond the bound, in both
+dtypes.
+"""
 
 import numpy as np
 import pytest
@@ -6,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raymkl.kernels import RBF, Chi2, Laplacian, Polynomial, rbf
-from raymkl.kernels.pairs.tables import Cells, NotSmooth, TableBasis, WideTableBasis, cells_for, end_of, tabulated
+from raymkl.kernels.pairs.tables import (
+    Cells,
+    NotSmooth,
+    TableBasis,
+    WideTableBasis,
+    cells_for,
+    end_of,
+    tabulated,
+)
 
 rng = np.random.default_rng(4)
 few = settings(max_examples=25, deadline=None, derandomize=True)
@@ -24,10 +34,14 @@ def table(kind, kernels, bound=100.0):
 
 
 def statistics(bound, dtype, cells=None, count=4000):
-    """One line of statistics: zero, subnormal and tiny ones, the bound, both scales in between, and both sides of edges of cells."""
+    """One line of statistics: zero, subnormal and tiny ones, the bound, both scales in between, and both
+    sides of edges of cells.
+    """
     ends = [0.0, 5e-324, 1e-45, 1e-38, 1e-30, 1e-12, 1e-6 * bound, bound]
     octaves = bound * 2.0 ** -np.arange(80)
-    line = np.concatenate([ends, octaves, rng.uniform(0, bound, count), bound * 10.0 ** rng.uniform(-14, 0, count)])
+    line = np.concatenate(
+        [ends, octaves, rng.uniform(0, bound, count), bound * 10.0 ** rng.uniform(-14, 0, count)]
+    )
     if cells is not None:
         edges = cells.points(2, np.zeros(1))
         edges = edges[(edges > 0) & (edges < bound)]
@@ -42,7 +56,9 @@ def largest_error(basis, kernels, stat):
     sums = np.zeros((stat.shape[1], basis.rank))
     basis.accumulate(stat, np.array([0, 0]), np.array([3.0, -2.0]), sums, 0, len(sums))
     size = np.stack([np.abs(kernel.profile(np.zeros(1))) for kernel in kernels])
-    return max(np.abs((looked_up - true) / size).max(), np.abs((basis.coefficients @ sums.T - true) / size).max() / 5)
+    return max(
+        np.abs((looked_up - true) / size).max(), np.abs((basis.coefficients @ sums.T - true) / size).max() / 5
+    )
 
 
 @KINDS
@@ -137,7 +153,11 @@ def test_tables_are_reproducible_and_read_only(kind):
     first, second = table(kind, widths(100)), table(kind, widths(100))
     np.testing.assert_array_equal(first.table, second.table)
     np.testing.assert_array_equal(first.coefficients, second.coefficients)
-    assert not first.table.flags.writeable and not first.coefficients.flags.writeable and first.table.ctypes.data % 64 == 0
+    assert (
+        not first.table.flags.writeable
+        and not first.coefficients.flags.writeable
+        and first.table.ctypes.data % 64 == 0
+    )
 
 
 LINE = np.array([0.0, 1.0]), np.array([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]])
@@ -155,14 +175,20 @@ def test_cells_cover_the_bound_and_start_where_profiles_vary(bound, gamma):
 
 def test_cells_double_from_octave_to_octave():
     cells = Cells(0.5, 11)
-    np.testing.assert_allclose(cells.points(2, np.zeros(1)), [0, 0.125, 0.25, 0.375, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5])
+    np.testing.assert_allclose(
+        cells.points(2, np.zeros(1)), [0, 0.125, 0.25, 0.375, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5]
+    )
     assert cells.end == 3.0 and len(cells.points(3, np.zeros(2))) == 44
 
 
 @given(bound=st.floats(1e-25, 1e25))
 def test_the_end_of_a_table_is_little_beyond_the_bound(bound):
     assert 1.01 * bound * (1 - 1e-12) <= end_of(bound) <= 1.27 * bound
-    assert end_of(end_of(bound) / 1.02) == end_of(bound) or end_of(bound) > 1.2 * bound or end_of(end_of(bound) / 1.02) < end_of(bound)
+    assert (
+        end_of(end_of(bound) / 1.02) == end_of(bound)
+        or end_of(bound) > 1.2 * bound
+        or end_of(end_of(bound) / 1.02) < end_of(bound)
+    )
 
 
 def with_a_kink(t):
@@ -190,7 +216,9 @@ def test_functions_that_are_steep_at_zero_get_more_octaves():
 
 
 @pytest.mark.parametrize(
-    "profile", [RBF(0.3).profile, Laplacian(2.0).profile, Polynomial(5, 0.1, 1.0).profile, root, np.ones_like], ids=str
+    "profile",
+    [RBF(0.3).profile, Laplacian(2.0).profile, Polynomial(5, 0.1, 1.0).profile, root, np.ones_like],
+    ids=str,
 )
 def test_one_function_by_a_table(profile):
     stat = np.concatenate([statistics(30.0, np.float64)[0], [0.0, 30.0]]).reshape(2, -1)

@@ -1,4 +1,6 @@
-"""Convex localized models: optimum against a conic solver, hard clusters against clusters solved apart, and the estimator contract."""
+"""Convex localized models: optimum against a conic solver, hard clusters against clusters solved apart, and
+the estimator contract.
+"""
 
 import pickle
 
@@ -8,7 +10,14 @@ import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
 
-from raymkl import ConvexLocalizedMKLClassifier, ConvexLocalizedMKLRegressor, MKLClassifier, MKLRegressor, RayParams, load
+from raymkl import (
+    ConvexLocalizedMKLClassifier,
+    ConvexLocalizedMKLRegressor,
+    MKLClassifier,
+    MKLRegressor,
+    RayParams,
+    load,
+)
 from raymkl.kernels import RBF, Linear, Polynomial, Precomputed, rbf
 from tests.reference import _root, apart, dual_exponent, gram, noisy_problem, normalised
 
@@ -19,7 +28,9 @@ K = gram(BANK, X)
 
 
 def model(**more):
-    return ConvexLocalizedMKLClassifier(**{"kernels": BANK, "random_state": 0, "engine": "local", "tol": 1e-5, **more})
+    return ConvexLocalizedMKLClassifier(
+        **{"kernels": BANK, "random_state": 0, "engine": "local", "tol": 1e-5, **more}
+    )
 
 
 def optimum(stack, gates, y, C, p, epsilon=None):
@@ -41,7 +52,8 @@ def optimum(stack, gates, y, C, p, epsilon=None):
 
 
 @pytest.mark.parametrize(
-    ("p", "evenness"), [(1, 0.4), (1, "hard"), (4 / 3, 0.4), (4 / 3, 0.8), (4 / 3, "hard"), (2, 0.8), (4, 0.8), (4, "hard")]
+    ("p", "evenness"),
+    [(1, 0.4), (1, "hard"), (4 / 3, 0.4), (4 / 3, 0.8), (4 / 3, "hard"), (2, 0.8), (4, 0.8), (4, "hard")],
 )
 def test_the_optimum_is_that_of_a_conic_solver(p, evenness):
     clf = model(p=p, evenness=evenness, C=2.0, tol=1e-4).fit(X, Y)
@@ -52,7 +64,13 @@ def test_the_optimum_is_that_of_a_conic_solver(p, evenness):
 
 
 @pytest.mark.parametrize(
-    "more", [{"solver": "wrapper"}, {"theta_step": "cutting_plane"}, {"theta_step": "cutting_plane", "p": 1}, {"dtype": "float32"}]
+    "more",
+    [
+        {"solver": "wrapper"},
+        {"theta_step": "cutting_plane"},
+        {"theta_step": "cutting_plane", "p": 1},
+        {"dtype": "float32"},
+    ],
 )
 def test_every_solver_finds_it(more):
     clf = model(**{"tol": 1e-3, **more}).fit(X, Y)
@@ -66,7 +84,12 @@ def test_the_certificate_and_the_decision_follow_from_public_attributes():
     gates, gates_t, a = clf.membership(X), clf.membership(T), np.zeros(len(X))
     a[clf.support_] = clf.dual_coef_[0]
     cross = gram(BANK, T, X)
-    f = sum(gates_t[:, [j]] * (cross @ clf.kernel_weights_[j]) @ (gates[:, j] * a)[:, None] for j in range(3))[:, 0] + clf.intercept_
+    f = (
+        sum(
+            gates_t[:, [j]] * (cross @ clf.kernel_weights_[j]) @ (gates[:, j] * a)[:, None] for j in range(3)
+        )[:, 0]
+        + clf.intercept_
+    )
     np.testing.assert_allclose(clf.decision_function(T), f, atol=1e-8)
     for beta in clf.kernel_weights_:
         assert np.sum(beta**2) == pytest.approx(1.0)  # weight norm p / (2 - p) = 2
@@ -75,7 +98,10 @@ def test_the_certificate_and_the_decision_follow_from_public_attributes():
         for row, g in zip(clf.kernel_weights_, gates.T, strict=True)
     ]
     on_train = clf.decision_function(X)
-    primal = 0.5 * sum(np.sum(np.array(row) ** (4 / 3)) ** 1.5 for row in lengths) + np.maximum(0, 1 - Y * on_train).sum()
+    primal = (
+        0.5 * sum(np.sum(np.array(row) ** (4 / 3)) ** 1.5 for row in lengths)
+        + np.maximum(0, 1 - Y * on_train).sum()
+    )
     assert primal == pytest.approx(clf.primal_objective_, rel=1e-6)
 
 
@@ -94,7 +120,9 @@ def test_membership_has_the_evenness_asked_for(evenness):
 
 
 def test_hard_clusters_are_clusters_solved_apart_with_a_common_bias():
-    """Given b, clusters that share no example do not know of each other: each must be optimal for y - b by itself."""
+    """Given b, clusters that share no example do not know of each other: each must be optimal for y - b by
+    itself.
+    """
     clf = model(evenness="hard", p=4 / 3, C=2.0, tol=1e-7).fit(X, Y)
     gates, b = clf.membership(X), clf.intercept_[0]
     assert np.all(np.isin(gates, (0, 1))) and np.isinf(clf.tau_)
@@ -106,21 +134,26 @@ def test_hard_clusters_are_clusters_solved_apart_with_a_common_bias():
         v, y = cp.Variable(len(rows)), Y[rows]
         lengths = cp.hstack([cp.norm2(_root(K[np.ix_(rows, rows)][..., m]) @ v) for m in range(3)])
         signed = cp.multiply(y, v)
-        # max over the cluster's own variables with b fixed: sum_i (y_i - b) a_i - 1/2 penalty, no constraint on the sum.
+        # max over the cluster's own variables with b fixed: sum_i (y_i - b) a_i - 1/2 penalty, no constraint
+        # on the sum.
         problem = cp.Problem(
-            cp.Maximize(cp.sum(signed) - b * cp.sum(v) - cp.square(cp.pnorm(lengths, 4)) / 2), [signed >= 0, signed <= 2.0]
+            cp.Maximize(cp.sum(signed) - b * cp.sum(v) - cp.square(cp.pnorm(lengths, 4)) / 2),
+            [signed >= 0, signed <= 2.0],
         )
         total += problem.solve(solver=cp.CLARABEL)
         own = K[np.ix_(rows, rows)]
         size = np.sum(np.array([a[rows] @ own[..., m] @ a[rows] for m in range(3)]) ** 2) ** 0.5
-        assert Y[rows] @ a[rows] - b * a[rows].sum() - size / 2 == pytest.approx(problem.value, rel=1e-4, abs=1e-5)
+        assert Y[rows] @ a[rows] - b * a[rows].sum() - size / 2 == pytest.approx(
+            problem.value, rel=1e-4, abs=1e-5
+        )
     assert total == pytest.approx(clf.dual_objective_, rel=1e-4)  # the terms with b cancel in the sum
 
 
 def test_one_cluster_and_even_clusters_are_plain_models():
     plain = MKLClassifier(kernels=BANK, tol=1e-6, engine="local").fit(X, Y).decision_function(T)
     assert apart(model(n_clusters=1, tol=1e-6).fit(X, Y).decision_function(T), plain) < 1e-3
-    # Three alike clusters with c_j = 1/3: the penalty is a third of the plain one, and so the problem is the plain one with C / 3.
+    # Three alike clusters with c_j = 1/3: the penalty is a third of the plain one, and so the problem is the
+    # plain one with C / 3.
     even = model(n_clusters=3, evenness=1.0, C=3.0, tol=1e-6).fit(X, Y).decision_function(T)
     assert apart(even, plain) < 1e-3
 
@@ -159,7 +192,9 @@ def test_containers_and_precomputed_give_one_model(tmp_path):
     expected = model(tol=1e-6).fit(X, Y).decision_function(T)
     ready = model(kernels="precomputed", tol=1e-6).fit(K, Y)
     assert apart(ready.decision_function(gram(BANK, T, X)), expected) < 1e-3
-    assert apart(model(tol=1e-6).fit(sp.csr_matrix(X), Y).decision_function(sp.csr_matrix(T)), expected) < 1e-3
+    assert (
+        apart(model(tol=1e-6).fit(sp.csr_matrix(X), Y).decision_function(sp.csr_matrix(T)), expected) < 1e-3
+    )
     with pytest.raises(ValueError, match="all 70 training rows"):
         ready.membership(gram(BANK, T, X[ready.support_]))
 
@@ -185,13 +220,17 @@ def test_shards_do_not_matter(shards):
 
 
 def test_ray_gives_the_local_model(ray_session):
-    local, remote = (model(tol=1e-6, engine=e, normalize="multiplicative").fit(X, Y) for e in ("local", ray_session))
+    local, remote = (
+        model(tol=1e-6, engine=e, normalize="multiplicative").fit(X, Y) for e in ("local", ray_session)
+    )
     np.testing.assert_allclose(remote.membership(T), local.membership(T), atol=1e-9)
     assert apart(remote.decision_function(T), local.decision_function(T)) < 1e-3
     assert remote.engine_used_ == "ray"
 
 
-@pytest.mark.parametrize("more", [{}, {"evenness": "hard"}, {"normalize": "spherical"}, {"gating_kernel": Polynomial(2)}])
+@pytest.mark.parametrize(
+    "more", [{}, {"evenness": "hard"}, {"normalize": "spherical"}, {"gating_kernel": Polynomial(2)}]
+)
 def test_save_load_pickle_clone(tmp_path, more):
     clf = model(**more).fit(X, Y)
     clf.save(tmp_path / "model.arrow")
@@ -246,10 +285,14 @@ def test_bad_input_is_named(params, word):
 
 
 def test_a_kernel_of_vectors_cannot_cluster_matrices_or_strings():
-    with pytest.raises(ValueError, match=r"gating_kernel=RBF.* needs vectors, but X holds ready-made matrices"):
+    with pytest.raises(
+        ValueError, match=r"gating_kernel=RBF.* needs vectors, but X holds ready-made matrices"
+    ):
         model(kernels="precomputed", gating_kernel=RBF(1.0)).fit(K, Y)
     text = np.array(["acgt"] * 70, object)
-    with pytest.raises(ValueError, match=r"gating_kernel=RBF.*view 's' of X has entries that are not numbers"):
+    with pytest.raises(
+        ValueError, match=r"gating_kernel=RBF.*view 's' of X has entries that are not numbers"
+    ):
         model(kernels=rbf([1.0], view="x"), gating_kernel=RBF(1.0, view="s")).fit({"x": X, "s": text}, Y)
     with pytest.raises(ValueError, match="different numbers of rows"):
         model(kernels=rbf([1.0], view="x"), gating_kernel=RBF(1.0, view="s")).fit({"x": X, "s": X[:50]}, Y)
@@ -260,7 +303,10 @@ def test_rows_without_weight_are_no_examples_to_cluster():
     assert len(set(Y[:4])) == 2
     with pytest.raises(ValueError, match="n_clusters=5 is more than the 4 examples"):
         model(n_clusters=5).fit(X, Y, sample_weight=weights)
-    assert np.all(model(n_clusters=4, evenness="hard").fit(X, Y, sample_weight=weights).membership(X[:4]).sum(axis=0) == 1)
+    assert np.all(
+        model(n_clusters=4, evenness="hard").fit(X, Y, sample_weight=weights).membership(X[:4]).sum(axis=0)
+        == 1
+    )
 
 
 def test_no_cluster_is_left_empty():
@@ -271,7 +317,7 @@ def test_no_cluster_is_left_empty():
     np.testing.assert_array_equal(clf.membership(T).sum(axis=1), np.ones(40))
 
 
-# -- regression -----------------------------------------------------------------------------------------------------------
+# -- regression ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("p", "evenness"), [(1, 0.5), (4 / 3, 0.5), (2, 0.5), (4 / 3, "hard")])

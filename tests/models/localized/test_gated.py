@@ -1,4 +1,6 @@
-"""Localized models with a gating model: gradient, descent, gates of new examples, and the estimator contract."""
+"""Localized models with a gating model: gradient, descent, gates of new examples, and the estimator
+contract.
+"""
 
 import pickle
 from dataclasses import replace
@@ -28,7 +30,15 @@ STRIPES = np.where(np.abs(LINE[:, 0]) > 0.7, 1, -1)
 
 def model(**more):
     return LocalizedMKLClassifier(
-        **{"kernels": BANK, "random_state": 0, "engine": "local", "n_init": 1, "max_iter": 4, "tol": 1e-2, **more}
+        **{
+            "kernels": BANK,
+            "random_state": 0,
+            "engine": "local",
+            "n_init": 1,
+            "max_iter": 4,
+            "tol": 1e-2,
+            **more,
+        }
     )
 
 
@@ -71,7 +81,9 @@ def test_the_objective_never_increases_and_beats_its_start(gating):
 
 
 def test_the_learned_gates_are_stationary():
-    """No small move of the scores' coefficients lowers the SVM's value by more than the tolerance suggests."""
+    """No small move of the scores' coefficients lowers the SVM's value by more than the tolerance
+    suggests.
+    """
     clf = model(C=2.0, tol=1e-5, max_iter=100, kernels=[RBF(0.1), Linear()]).fit(X, Y)
     stack = gram(clf.kernels_, X)
     here, a = svm_value(stack, clf.gates(X), Y, 2.0)
@@ -95,7 +107,9 @@ def test_regions_of_linear_kernels_solve_what_one_cannot():
 
 
 def test_more_starts_are_never_worse():
-    one, three = (model(kernels=[Linear()] * 3, C=10.0, n_init=k, max_iter=8).fit(LINE, STRIPES) for k in (1, 3))
+    one, three = (
+        model(kernels=[Linear()] * 3, C=10.0, n_init=k, max_iter=8).fit(LINE, STRIPES) for k in (1, 3)
+    )
     assert three.primal_objective_ <= one.primal_objective_
 
 
@@ -137,9 +151,17 @@ def test_precomputed_kernels_give_the_same_model():
 
 @pytest.mark.parametrize("kind", ["multiplicative", "trace", "spherical"])
 def test_kernels_are_normalised_before_they_are_gated(kind):
-    settings = {"gating": "kernel", "gating_kernel": RBF(0.2), "C": 50.0 if kind == "trace" else 2.0, "tol": 1e-4, "max_iter": 5}
+    settings = {
+        "gating": "kernel",
+        "gating_kernel": RBF(0.2),
+        "C": 50.0 if kind == "trace" else 2.0,
+        "tol": 1e-4,
+        "max_iter": 5,
+    }
     clf = model(normalize=kind, **settings).fit(X, Y)
-    train, cross = normalised(kind, K, gram(BANK, T, X), np.stack([kernel.diag(T) for kernel in BANK], axis=1))
+    train, cross = normalised(
+        kind, K, gram(BANK, T, X), np.stack([kernel.diag(T) for kernel in BANK], axis=1)
+    )
     best, _ = svm_value(train, clf.gates(X), Y, settings["C"])
     assert clf.dual_objective_ == pytest.approx(best, rel=1e-3)
     coefficients = np.zeros(70)
@@ -178,16 +200,24 @@ def test_more_classes_have_gates_of_their_own(tmp_path):
     y = np.array(["a", "b", "c"])[np.digitize(X[:, 0] + X[:, 1] ** 2, [0.3, 1.5])]
     clf = model(C=2.0, tol=1e-3, max_iter=3).fit(X, y)
     gates = clf.gates(X)
-    assert gates.shape == (70, 3, 3) and clf.gating_coef_.shape == (3, 3, X.shape[1]) and clf.kernel_weights_.shape == (3, 3)
+    assert (
+        gates.shape == (70, 3, 3)
+        and clf.gating_coef_.shape == (3, 3, X.shape[1])
+        and clf.kernel_weights_.shape == (3, 3)
+    )
     assert clf.decision_function(T).shape == (40, 3) and set(clf.predict(T)) <= {"a", "b", "c"}
     for c, label in enumerate(clf.classes_):
         best, _ = svm_value(K, gates[:, c], np.where(y == label, 1, -1), 2.0)
         assert clf.dual_objective_[c] == pytest.approx(best, rel=2e-3)
         rows = [row["objective"] for row in clf.history_ if row["head"] == c]
         assert np.all(np.diff(rows) <= 0)
-    np.testing.assert_allclose(clf.contributions(T).sum(axis=2) + clf.intercept_, clf.decision_function(T), atol=1e-8)
+    np.testing.assert_allclose(
+        clf.contributions(T).sum(axis=2) + clf.intercept_, clf.decision_function(T), atol=1e-8
+    )
     clf.save(tmp_path / "model.arrow")
-    np.testing.assert_array_equal(load(tmp_path / "model.arrow").decision_function(T), clf.decision_function(T))
+    np.testing.assert_array_equal(
+        load(tmp_path / "model.arrow").decision_function(T), clf.decision_function(T)
+    )
 
 
 @pytest.mark.parametrize("gating", ["linear", "kernel"])
@@ -201,14 +231,22 @@ def test_shards_and_containers_do_not_matter(gating):
 
 @pytest.mark.parametrize("gating", ["linear", "kernel"])
 def test_ray_gives_the_local_model(ray_session, gating):
-    local, remote = (model(gating=gating, C=2.0, engine=e, max_iter=2).fit(X, Y) for e in ("local", ray_session))
+    local, remote = (
+        model(gating=gating, C=2.0, engine=e, max_iter=2).fit(X, Y) for e in ("local", ray_session)
+    )
     np.testing.assert_allclose(remote.gates(T), local.gates(T), atol=1e-4)
     assert apart(remote.decision_function(T), local.decision_function(T)) < 1e-3
     assert remote.engine_used_ == "ray" and remote.n_iter_ == 2
 
 
 @pytest.mark.parametrize(
-    "more", [{}, {"gating": "kernel"}, {"gating": "kernel", "gating_kernel": Polynomial(2)}, {"normalize": "spherical"}]
+    "more",
+    [
+        {},
+        {"gating": "kernel"},
+        {"gating": "kernel", "gating_kernel": Polynomial(2)},
+        {"normalize": "spherical"},
+    ],
 )
 def test_save_load_pickle_clone(tmp_path, more):
     clf = model(**more).fit(X, Y)
@@ -245,15 +283,39 @@ def test_stopping_short_is_said():
         ({"gating": "kernel", "gating_kernel": 9}, X, "gating_kernel"),
         ({"gating": "kernel", "gating_kernel": "best"}, X, "gating_kernel"),
         ({"gating": "kernel", "gating_kernel": RBF(1.0), "kernels": "precomputed"}, K, "gating_kernel"),
-        ({"gating_view": "text", "kernels": rbf([1.0], view="x")}, {"x": X, "text": np.array(["acgt"] * 70, object)}, "gating_view"),
+        (
+            {"gating_view": "text", "kernels": rbf([1.0], view="x")},
+            {"x": X, "text": np.array(["acgt"] * 70, object)},
+            "gating_view",
+        ),
         ({"gating_view": "nowhere", "kernels": rbf([1.0], view="x")}, {"x": X}, "nowhere"),
         ({"gating": "kernel", "gating_kernel": np.eye(2)}, X, "gating_kernel"),
         ({"gating": "kernel", "gating_view": [0, 1]}, X, "gating_view"),
-        ({"kernels": [Precomputed(view="k")]}, {"k": K}, 'gating="linear".*needs vectors, but X holds ready-made matrices'),
-        ({"kernels": [Precomputed(view="k")], "gating_view": "k"}, {"k": K}, "gating_view='k' needs vectors, but view 'k' of X"),
-        ({"kernels": [Spectrum(2)]}, ["acgt"] * 70, "gating_view=None reads X as numbers, the kernels read it as strings"),
-        ({"kernels": [Spectrum(2)]}, ["2024"] * 70, "gating_view=None reads X as numbers, the kernels read it as strings"),
-        ({"gating_view": "b", "kernels": rbf([1.0], view="a")}, {"a": X, "b": X[:50]}, "different numbers of rows"),
+        (
+            {"kernels": [Precomputed(view="k")]},
+            {"k": K},
+            'gating="linear".*needs vectors, but X holds ready-made matrices',
+        ),
+        (
+            {"kernels": [Precomputed(view="k")], "gating_view": "k"},
+            {"k": K},
+            "gating_view='k' needs vectors, but view 'k' of X",
+        ),
+        (
+            {"kernels": [Spectrum(2)]},
+            ["acgt"] * 70,
+            "gating_view=None reads X as numbers, the kernels read it as strings",
+        ),
+        (
+            {"kernels": [Spectrum(2)]},
+            ["2024"] * 70,
+            "gating_view=None reads X as numbers, the kernels read it as strings",
+        ),
+        (
+            {"gating_view": "b", "kernels": rbf([1.0], view="a")},
+            {"a": X, "b": X[:50]},
+            "different numbers of rows",
+        ),
         ({"n_init": 0}, X, "n_init"),
         ({"max_iter": 0}, X, "max_iter"),
     ],

@@ -20,16 +20,36 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 
 def problem(n=90, length=24, seed=0):
-    return make_motif_sequences(n, length, motifs=["GATTACA"], jitter=1, noise=0.2, flip=0.05, random_state=seed)
+    return make_motif_sequences(
+        n, length, motifs=["GATTACA"], jitter=1, noise=0.2, flip=0.05, random_state=seed
+    )
 
 
 def clusters(kernels=BANK, **more):
-    settings = {"n_clusters": 2, "evenness": 0.7, "C": 1.0, "tol": 1e-5, "n_init": 3, "random_state": 0, "engine": "local", **more}
+    settings = {
+        "n_clusters": 2,
+        "evenness": 0.7,
+        "C": 1.0,
+        "tol": 1e-5,
+        "n_init": 3,
+        "random_state": 0,
+        "engine": "local",
+        **more,
+    }
     return ConvexLocalizedMKLClassifier(kernels=kernels, **settings)
 
 
 def gates(kernels=BANK, **more):
-    settings = {"gating": "kernel", "C": 1.0, "tol": 1e-4, "n_init": 1, "max_iter": 15, "random_state": 0, "engine": "local", **more}
+    settings = {
+        "gating": "kernel",
+        "C": 1.0,
+        "tol": 1e-4,
+        "n_init": 1,
+        "max_iter": 15,
+        "random_state": 0,
+        "engine": "local",
+        **more,
+    }
     return LocalizedMKLClassifier(kernels=kernels, **settings)
 
 
@@ -70,12 +90,17 @@ def test_gates_live_in_the_space_of_string_kernels(gating_kernel):
     # The decision is that of an SVM whose kernel is gated, by the definition.
     own = model.gates(X)
     K = np.einsum("im,ijm,jm->ij", eta, stack(BANK, Z, X), own)[:, model.support_]
-    np.testing.assert_allclose(K @ model.dual_coef_[0] + model.intercept_, model.decision_function(Z), atol=1e-8)
+    np.testing.assert_allclose(
+        K @ model.dual_coef_[0] + model.intercept_, model.decision_function(Z), atol=1e-8
+    )
 
 
 def test_gates_of_strings_are_gates_of_their_matrices():
     X, y = problem(60)
-    one, other = gates(tol=1e-3, max_iter=5).fit(X, y), gates("precomputed", tol=1e-3, max_iter=5).fit(stack(BANK, X), y)
+    one, other = (
+        gates(tol=1e-3, max_iter=5).fit(X, y),
+        gates("precomputed", tol=1e-3, max_iter=5).fit(stack(BANK, X), y),
+    )
     np.testing.assert_allclose(one.primal_objective_, other.primal_objective_, rtol=1e-2)
     np.testing.assert_allclose(one.gates(X), other.gates(stack(BANK, X)), atol=0.02)
 
@@ -94,7 +119,9 @@ def test_views_files_and_copies(model, tmp_path):
     plain, viewed = clone(model).fit(X, y), clone(model).set_params(kernels=views).fit(frame, y)
     np.testing.assert_array_equal(plain.decision_function(X), viewed.decision_function(frame))
     plain.save(tmp_path / "model")
-    np.testing.assert_array_equal(raymkl.load(tmp_path / "model").decision_function(X), plain.decision_function(X))
+    np.testing.assert_array_equal(
+        raymkl.load(tmp_path / "model").decision_function(X), plain.decision_function(X)
+    )
     assert plain.score(X, y) > 0.7
 
 
@@ -105,7 +132,9 @@ def test_a_search_over_strings_is_scikit_learns_search():
     grid, folds = {"C": [0.1, 1.0], "p": [1.0, 4 / 3, 2.0]}, KFold(3, shuffle=True, random_state=0)
     ours = MKLSearchCV(model, grid, cv=folds, scoring="roc_auc").fit(X, y)
     theirs = GridSearchCV(model, grid, cv=folds, scoring="roc_auc").fit(np.array(X, object), y)
-    np.testing.assert_allclose(ours.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"], atol=0.01)
+    np.testing.assert_allclose(
+        ours.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"], atol=0.01
+    )
     assert ours.best_params_ in [
         params
         for params, score in zip(ours.cv_results_["params"], ours.cv_results_["mean_test_score"], strict=True)
@@ -115,7 +144,9 @@ def test_a_search_over_strings_is_scikit_learns_search():
     assert ours.best_estimator_.kernels_ == BANK
 
 
-@pytest.mark.parametrize("model", [clusters(tol=1e-3), gates(max_iter=2, tol=1e-2)], ids=["clusters", "gates"])
+@pytest.mark.parametrize(
+    "model", [clusters(tol=1e-3), gates(max_iter=2, tol=1e-2)], ids=["clusters", "gates"]
+)
 def test_a_search_over_localized_models(model):
     X, y = problem(45)
     folds = [(np.arange(30), np.arange(30, 45))]
@@ -128,6 +159,11 @@ def test_a_search_over_localized_models(model):
 def test_a_search_may_change_the_string_kernels_themselves():
     X, y = problem(60)
     banks = [[WeightedDegree(2), Spectrum(2)], [WeightedDegree(6), Spectrum(4)]]
-    found = MKLSearchCV(MKLClassifier(normalize="spherical", engine="local"), {"kernels": banks, "C": [0.5]}, cv=3).fit(X, y)
-    assert len(found.cv_results_["mean_test_score"]) == 2 and np.isfinite(found.cv_results_["mean_test_score"]).all()
+    found = MKLSearchCV(
+        MKLClassifier(normalize="spherical", engine="local"), {"kernels": banks, "C": [0.5]}, cv=3
+    ).fit(X, y)
+    assert (
+        len(found.cv_results_["mean_test_score"]) == 2
+        and np.isfinite(found.cv_results_["mean_test_score"]).all()
+    )
     assert found.best_estimator_.kernels_ in banks

@@ -1,10 +1,14 @@
-"""Gated matrices, straight from the definition: entries s_m(x) c_m k_m(x, z) s_m(z), constants from rows that have the kernel."""
+"""Gated matrices, straight from the definition: entries s_m(x) c_m k_m(x, z) s_m(z), constants from rows that
+have the kernel.
+"""
 
 import numpy as np
 
 
 def constant(kind, block):
-    """Factor of `normalize` from the matrix (r, r) of the rows that have the kernel; 0 where there is nothing to divide by."""
+    """Factor of `normalize` from the matrix (r, r) of the rows that have the kernel; 0 where there is nothing
+    to divide by.
+    """
     if kind == "multiplicative":
         size = np.trace(block) / len(block) - block.mean() if len(block) else 0.0
     elif kind == "trace":
@@ -17,7 +21,10 @@ def constant(kind, block):
 
 
 def gated(bank, reads, names, train, test, kind=None, missing="zero"):
-    """(n, n, E) and (t, n, E). train, test : (complete views by name, presence (n, V)). reads : names of the views of every kernel."""
+    """(n, n, E) and (t, n, E).
+
+    train, test : (complete views by name, presence (n, V)). reads : names of the views of every kernel.
+    """
     (A, P), (B, Q) = train, test
     used = [names.index(v) for v in dict.fromkeys(v for views in reads for v in views)]
     squares, crosses = [], []
@@ -51,11 +58,15 @@ def clusters(P, patterns):
 
 def in_clusters(K, left, right):
     """Entries (n, m, (1 + R) M) of the clusters, one after the other."""
-    return np.concatenate([K * left[:, [j], None] * right[None, :, [j]] for j in range(left.shape[1])], axis=2)
+    return np.concatenate(
+        [K * left[:, [j], None] * right[None, :, [j]] for j in range(left.shape[1])], axis=2
+    )
 
 
 def certificate(model, K, y, C, p, groups=None):
-    """(primal, dual) of a two-class model with the hinge loss, from its public arrays and entries (n, n, E) of our own."""
+    """(primal, dual) of a two-class model with the hinge loss, from its public arrays and entries (n, n, E)
+    of our own.
+    """
     groups = np.zeros(K.shape[2], int) if groups is None else groups
     star = np.inf if p == 1 else 1.0 if np.isinf(p) else p / (p - 1)
 

@@ -1,4 +1,6 @@
-"""Rows that lack a view: any pattern of presence gives the model of the gated matrices, with a true certificate."""
+"""Rows that lack a view: any pattern of presence gives the model of the gated matrices, with a true
+certificate.
+"""
 
 import pickle
 
@@ -38,7 +40,10 @@ def holes(n=N + T, share=0.35, seed=0):
 
 THERE = holes()
 # What stands in absent rows is nothing that anybody could compute with.
-HOLED = Views({name: np.where(THERE[:, [v]], DATA[name], [np.nan, np.inf, -1e300][v]) for v, name in enumerate(NAMES)}, present=THERE)
+HOLED = Views(
+    {name: np.where(THERE[:, [v]], DATA[name], [np.nan, np.inf, -1e300][v]) for v, name in enumerate(NAMES)},
+    present=THERE,
+)
 TRAIN, TEST = HOLED[:N], HOLED[N:]
 
 
@@ -55,7 +60,7 @@ def classifier(**more):
     return MKLClassifier(**{"kernels": BANK, "engine": "local", "tol": 1e-6, **more})
 
 
-# -- the problem ----------------------------------------------------------------------------------------------------------
+# -- the problem -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("missing", GATED)
@@ -71,19 +76,29 @@ def test_the_optimum_is_that_of_the_gated_matrices(missing, kind):
     assert np.abs(f - clf.decision_function(TEST)).max() < 1e-9 * np.abs(f).max()
 
 
-@pytest.mark.parametrize("p, tol, C", [(1, 1e-3, 1.0), (1.1, 1e-4, 0.01), (2, 1e-5, 100.0), (3, 1e-4, 10.0), (np.inf, 1e-3, 1.0)])
+@pytest.mark.parametrize(
+    "p, tol, C", [(1, 1e-3, 1.0), (1.1, 1e-4, 0.01), (2, 1e-5, 100.0), (3, 1e-4, 10.0), (np.inf, 1e-3, 1.0)]
+)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # float32 alone does not get as far for p > 2
+@pytest.mark.filterwarnings(
+    "ignore::sklearn.exceptions.ConvergenceWarning"
+)  # float32 alone does not get as far for p > 2
 def test_certificates_are_true_for_every_norm(p, tol, C, dtype):
     K, _ = references(kind="multiplicative", missing="neutral")
-    clf = classifier(missing="neutral", normalize="multiplicative", p=p, tol=tol, C=C, dtype=dtype).fit(TRAIN, Y[:N])
+    clf = classifier(missing="neutral", normalize="multiplicative", p=p, tol=tol, C=C, dtype=dtype).fit(
+        TRAIN, Y[:N]
+    )
     primal, dual = certificate(clf, K, Y[:N], C, p)
     assert clf.duality_gap_ <= tol or (dtype == "float32" and p > 2)
     assert (primal - dual) / primal == pytest.approx(clf.duality_gap_, abs=0.1 * tol)
 
 
 @settings(max_examples=15)
-@given(data=st.data(), missing=st.sampled_from(GATED), kind=st.sampled_from([None, "multiplicative", "spherical", "tail"]))
+@given(
+    data=st.data(),
+    missing=st.sampled_from(GATED),
+    kind=st.sampled_from([None, "multiplicative", "spherical", "tail"]),
+)
 def test_any_pattern_of_presence(data, missing, kind):
     """Views that hardly anybody has, or all have; new rows without any view."""
     rows = st.lists(st.booleans(), min_size=3, max_size=3)
@@ -102,10 +117,17 @@ def test_any_pattern_of_presence(data, missing, kind):
     np.testing.assert_allclose(clf.decision_function(test), f, atol=1e-8 * max(1.0, np.abs(f).max()))
     parts = clf.contributions(test)
     lacking = np.column_stack([~there[N:][:, [NAMES.index(v) for v in views]].all(axis=1) for views in READS])
-    assert np.all(parts[:, : len(BANK)][lacking] == 0.0) and not np.signbit(parts[:, : len(BANK)][lacking]).any()
+    assert (
+        np.all(parts[:, : len(BANK)][lacking] == 0.0) and not np.signbit(parts[:, : len(BANK)][lacking]).any()
+    )
     nothing = ~there[N:].any(axis=1)
     offset = parts[nothing, -1] if missing == "neutral" else 0.0
-    np.testing.assert_allclose(clf.decision_function(test)[nothing], offset + clf.intercept_ + np.zeros(nothing.sum()), atol=1e-12, rtol=0)
+    np.testing.assert_allclose(
+        clf.decision_function(test)[nothing],
+        offset + clf.intercept_ + np.zeros(nothing.sum()),
+        atol=1e-12,
+        rtol=0,
+    )
 
 
 def _dual(model):
@@ -128,12 +150,16 @@ def test_patterns_are_clusters_with_a_norm_of_their_own(p, kind):
     assert clf.duality_gap_ <= 1e-4 and (primal - dual) / primal == pytest.approx(clf.duality_gap_, abs=1e-5)
     f = in_clusters(Kt, other, own) @ clf.kernel_weights_.ravel() @ _dual(clf) + clf.intercept_
     np.testing.assert_allclose(clf.decision_function(TEST), f, atol=1e-9 * np.abs(f).max())
-    np.testing.assert_allclose(clf.contributions(TEST).sum(axis=1) + clf.intercept_, f, atol=1e-9 * np.abs(f).max())
+    np.testing.assert_allclose(
+        clf.contributions(TEST).sum(axis=1) + clf.intercept_, f, atol=1e-9 * np.abs(f).max()
+    )
 
 
 def test_patterns_of_classes_and_of_new_rows():
     labels = np.searchsorted(np.quantile(X[:, 0], [0.3, 0.6]), X[:, 0])
-    few = Views(part(slice(0, N)), present=np.where(THERE[:N].all(axis=1)[:, None], True, [True, False, True]))
+    few = Views(
+        part(slice(0, N)), present=np.where(THERE[:N].all(axis=1)[:, None], True, [True, False, True])
+    )
     for shared, shape in ((False, (3, 3, len(BANK))), (True, (3, len(BANK)))):
         clf = classifier(missing="pattern", shared_weights=shared, tol=1e-3).fit(few, labels[:N])
         assert clf.kernel_weights_.shape == shape and clf.patterns_.shape == (2, 3) and clf.converged_
@@ -143,12 +169,19 @@ def test_patterns_of_classes_and_of_new_rows():
     assert np.all(parts[:, :, len(BANK) :] == 0) and np.any(parts[:, :, : len(BANK)][:, common > 0] != 0)
 
 
-# -- kinds of models ------------------------------------------------------------------------------------------------------
+# -- kinds of models -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "more",
-    [{}, {"shared_weights": True}, {"multi_class": "joint"}, {"loss": "squared_hinge"}, {"loss": "logistic"}, {"beta": 0.002}],
+    [
+        {},
+        {"shared_weights": True},
+        {"multi_class": "joint"},
+        {"loss": "squared_hinge"},
+        {"loss": "logistic"},
+        {"beta": 0.002},
+    ],
     ids=lambda more: next(iter(more), "ovr"),
 )
 def test_classes_and_losses(more):
@@ -186,15 +219,22 @@ def test_complete_rows_are_the_plain_model(missing):
         return
     assert apart(clf.decision_function(full), plain.decision_function(full)) < 1e-3
     np.testing.assert_allclose(clf.kernel_weights_[: len(BANK)], plain.kernel_weights_, atol=1e-4)
-    lacking = Views(part(slice(0, N)), present=np.tile([False, True, True], (N, 1)))  # what everybody has in training may be absent later
+    lacking = Views(
+        part(slice(0, N)), present=np.tile([False, True, True], (N, 1))
+    )  # what everybody has in training may be absent later
     assert np.all(clf.contributions(lacking)[:, [0, 1, 2, 5]] == 0)
 
 
 @pytest.mark.parametrize("p", [1, 1.5, 2, 4, np.inf])
 def test_neutral_over_one_array(p):
     """Nobody lacks anything: the last kernel is zero, and does not disturb."""
-    plain, neutral = (classifier(kernels=kernels.rbf([0.1, 1.0]), p=p, tol=1e-4, missing=m).fit(X, Y) for m in ("error", "neutral"))
-    assert len(neutral.kernels_) == 3 and apart(neutral.decision_function(X), plain.decision_function(X)) < 0.01
+    plain, neutral = (
+        classifier(kernels=kernels.rbf([0.1, 1.0]), p=p, tol=1e-4, missing=m).fit(X, Y)
+        for m in ("error", "neutral")
+    )
+    assert (
+        len(neutral.kernels_) == 3 and apart(neutral.decision_function(X), plain.decision_function(X)) < 0.01
+    )
 
 
 @pytest.mark.parametrize("missing", [*GATED, "pattern"])
@@ -202,7 +242,9 @@ def test_shards_files_and_pickles(missing, tmp_path):
     clf = classifier(missing=missing, normalize="spherical").fit(TRAIN, Y[:N])
     f = clf.decision_function(TEST)
     for shards in (2, 5):
-        other = classifier(missing=missing, normalize="spherical", ray_params=RayParams(num_shards=shards)).fit(TRAIN, Y[:N])
+        other = classifier(
+            missing=missing, normalize="spherical", ray_params=RayParams(num_shards=shards)
+        ).fit(TRAIN, Y[:N])
         assert apart(other.decision_function(TEST), f) < 1e-3
     clf.save(tmp_path / "model.raymkl")
     for again in (load(tmp_path / "model.raymkl"), pickle.loads(pickle.dumps(clf))):
@@ -220,13 +262,15 @@ def test_rows_in_a_session():
             assert apart(clf.fit(rows, Y[:N]).decision_function(TEST), f) < 1e-3
 
 
-# -- what is read ---------------------------------------------------------------------------------------------------------
+# -- what is read ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("missing", [*GATED, "pattern"])
 def test_what_stands_in_absent_rows_changes_no_bit(missing):
     tidy = Views(DATA, present=THERE)
-    ours, theirs = (classifier(missing=missing, normalize="multiplicative").fit(Z[:N], Y[:N]) for Z in (HOLED, tidy))
+    ours, theirs = (
+        classifier(missing=missing, normalize="multiplicative").fit(Z[:N], Y[:N]) for Z in (HOLED, tidy)
+    )
     np.testing.assert_array_equal(ours.decision_function(HOLED[N:]), theirs.decision_function(tidy[N:]))
     np.testing.assert_array_equal(ours.dual_coef_, theirs.dual_coef_)
 
@@ -238,11 +282,19 @@ def test_strings_sparse_rows_and_matrices():
     there = holes(N, seed=9)
     names, bank = (
         ["text", "counts", "similar"],
-        [kernels.WeightedDegree(2, view="text"), kernels.Linear(view="counts"), kernels.Precomputed(view="similar")],
+        [
+            kernels.WeightedDegree(2, view="text"),
+            kernels.Linear(view="counts"),
+            kernels.Precomputed(view="similar"),
+        ],
     )
     broken = np.where(np.outer(there[:, 2], there[:, 2]), similar, np.nan)
     V = Views(
-        {"text": [t if s else None for t, s in zip(texts, there[:, 0], strict=True)], "counts": counts, "similar": broken},
+        {
+            "text": [t if s else None for t, s in zip(texts, there[:, 0], strict=True)],
+            "counts": counts,
+            "similar": broken,
+        },
         present=there,
         matrices=["similar"],
     )
@@ -250,14 +302,20 @@ def test_strings_sparse_rows_and_matrices():
     K = np.stack([matrix * np.outer(s, s) for matrix, s in zip(stack, there.T, strict=True)], axis=2)
     clf = classifier(kernels=bank, missing="zero").fit(V, Y[:N])
     ready = classifier(kernels="precomputed").fit(K, Y[:N])
-    assert list(clf.view_names_) == names and apart(clf.decision_function(V), ready.decision_function(K)) < 1e-3
+    assert (
+        list(clf.view_names_) == names and apart(clf.decision_function(V), ready.decision_function(K)) < 1e-3
+    )
     # New examples bring columns of their own: those of training rows that lack the matrix may hold anything.
     new = {"text": texts[:5], "counts": counts[:5], "similar": broken[:5]}
     new["similar"] = np.where(there[:, 2], similar[:5], np.nan)
     complete = np.stack([matrix[:5] * s for matrix, s in zip(stack, there.T, strict=True)], axis=2)
-    np.testing.assert_allclose(clf.decision_function(new), complete @ clf.kernel_weights_ @ _dual(clf) + clf.intercept_, atol=1e-9)
+    np.testing.assert_allclose(
+        clf.decision_function(new), complete @ clf.kernel_weights_ @ _dual(clf) + clf.intercept_, atol=1e-9
+    )
     new["similar"] = new["similar"][:, clf.support_]
-    np.testing.assert_allclose(clf.decision_function(new), complete @ clf.kernel_weights_ @ _dual(clf) + clf.intercept_, atol=1e-9)
+    np.testing.assert_allclose(
+        clf.decision_function(new), complete @ clf.kernel_weights_ @ _dual(clf) + clf.intercept_, atol=1e-9
+    )
 
 
 def test_new_rows_that_all_lack_a_view():
@@ -265,10 +323,12 @@ def test_new_rows_that_all_lack_a_view():
     some = np.tile([True, False, False], (T, 1))
     _, Kt = references(np.concatenate([THERE[:N], some]), "spherical")
     f = Kt @ clf.kernel_weights_ @ _dual(clf) + clf.intercept_
-    np.testing.assert_allclose(clf.decision_function(Views(part(slice(N, None)), present=some)), f, atol=1e-9 * np.abs(f).max())
+    np.testing.assert_allclose(
+        clf.decision_function(Views(part(slice(N, None)), present=some)), f, atol=1e-9 * np.abs(f).max()
+    )
 
 
-# -- constants, folds, searches -----------------------------------------------------------------------------------------------
+# -- constants, folds, searches --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("missing", [*GATED, "pattern"])
@@ -279,24 +339,38 @@ def test_constants_are_those_of_the_fold(missing, kind):
     grid, estimator = {"C": [1.0, 30.0]}, classifier(missing=missing, normalize=kind, tol=1e-5)
     splitter = StratifiedKFold(3, shuffle=True, random_state=0)
     ours, theirs = (
-        s(estimator, grid, cv=splitter, scoring="roc_auc", refit=False).fit(TRAIN, Y[:N]) for s in (search.MKLSearchCV, GridSearchCV)
+        s(estimator, grid, cv=splitter, scoring="roc_auc", refit=False).fit(TRAIN, Y[:N])
+        for s in (search.MKLSearchCV, GridSearchCV)
     )
     for fold in range(3):
-        np.testing.assert_allclose(ours.cv_results_[f"split{fold}_test_score"], theirs.cv_results_[f"split{fold}_test_score"], atol=0.011)
+        np.testing.assert_allclose(
+            ours.cv_results_[f"split{fold}_test_score"],
+            theirs.cv_results_[f"split{fold}_test_score"],
+            atol=0.011,
+        )
 
 
 def test_a_search_over_missing():
     grid = {"C": [0.1, 1.0], "missing": ["zero", "scaled", "neutral", "pattern"]}
     model = MKLRegressor(BANK, normalize="multiplicative", engine="local", tol=1e-5)
-    ours, theirs = (s(model, grid, cv=KFold(3), refit=False).fit(TRAIN, X[:N, 0]) for s in (search.MKLSearchCV, GridSearchCV))
-    np.testing.assert_allclose(ours.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"], atol=1e-3)
+    ours, theirs = (
+        s(model, grid, cv=KFold(3), refit=False).fit(TRAIN, X[:N, 0])
+        for s in (search.MKLSearchCV, GridSearchCV)
+    )
+    np.testing.assert_allclose(
+        ours.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"], atol=1e-3
+    )
 
 
 def test_scaled_gates_that_are_one_number_are_not_seen_by_constants():
-    """Every row has two of three views, and all have the first: its gate is sqrt(3 / 2), whatever the kernels are divided by."""
+    """Every row has two of three views, and all have the first: its gate is sqrt(3 / 2), whatever the kernels
+    are divided by.
+    """
     there = np.column_stack([np.ones(N + T, bool), np.arange(N + T) % 2 == 0, np.arange(N + T) % 2 == 1])
     K, _ = references(there, "multiplicative", "scaled")
-    clf = classifier(missing="scaled", normalize="multiplicative").fit(Views(part(slice(0, N)), present=there[:N]), Y[:N])
+    clf = classifier(missing="scaled", normalize="multiplicative").fit(
+        Views(part(slice(0, N)), present=there[:N]), Y[:N]
+    )
     primal, dual = certificate(clf, K, Y[:N], 1.0, 4 / 3)
     assert (primal - dual) / primal == pytest.approx(clf.duality_gap_, abs=1e-7)
 
@@ -307,6 +381,8 @@ def test_prices_by_tail_sums():
     for kernel, views in zip(BANK, READS, strict=True):
         s = THERE[:N][:, [NAMES.index(v) for v in views]].all(axis=1)
         tails.append(np.linalg.eigvalsh(kernel(part(np.flatnonzero(s))))[:-2].sum() / s.sum())
-    ready = classifier(kernels="precomputed", beta=1e-3, kernel_costs=tails, tol=1e-4).fit(references()[0], Y[:N])
+    ready = classifier(kernels="precomputed", beta=1e-3, kernel_costs=tails, tol=1e-4).fit(
+        references()[0], Y[:N]
+    )
     np.testing.assert_allclose(clf.dual_objective_, ready.dual_objective_, rtol=1e-3)
     np.testing.assert_allclose(clf.kernel_weights_, ready.kernel_weights_, atol=0.02)

@@ -28,7 +28,12 @@ Y = np.where(DATA["a"][:, 0] + DATA["b"][:, 0] > 0, 1, 0)
 THERE = np.ones((N, 3), bool)
 THERE[:12, 0] = THERE[20:31, 1] = False
 THERE[5:, 2] = False
-BANK = [Linear(view="a"), RBF(0.3, view="b"), RBF(0.1, view=("b", [0, 2])), RBF(0.1, view="a") * Linear(view="b")]
+BANK = [
+    Linear(view="a"),
+    RBF(0.3, view="b"),
+    RBF(0.1, view=("b", [0, 2])),
+    RBF(0.1, view="a") * Linear(view="b"),
+]
 V = Views(DATA, present=THERE)
 
 
@@ -71,21 +76,26 @@ def test_reports_and_diagnostics(missing, tmp_path):
     for examples in ((), (V, Y)):
         report(clf, *examples, path=tmp_path / "report.html")
         text = (tmp_path / "report.html").read_text()
-        assert ("all rows" in text and "rows with b, a" in text) if missing == "pattern" else "Absence" in text
+        assert (
+            ("all rows" in text and "rows with b, a" in text) if missing == "pattern" else "Absence" in text
+        )
     whole = THERE[:, :2].all(axis=1)
     expected = diagnostics.alignment(BANK, {name: array[whole] for name, array in DATA.items()})
     np.testing.assert_allclose(diagnostics.alignment(BANK, V), expected)
     assert diagnostics.block_norms(clf).shape == clf.kernel_weights_.shape
 
 
-# -- refusals -------------------------------------------------------------------------------------------------------------
+# -- refusals --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "call, words",
     [
         (lambda: model().fit(V, Y), ["'b' in 12", "'a' in 11", "missing", "'neutral'"]),
-        (lambda: model().fit(Views({v: DATA[v][12:20] for v in ("a", "b")}), Y[12:20]).predict(V), ["40 rows", "missing"]),
+        (
+            lambda: model().fit(Views({v: DATA[v][12:20] for v in ("a", "b")}), Y[12:20]).predict(V),
+            ["40 rows", "missing"],
+        ),
         (lambda: model(missing="mean").fit(V, Y), ["'mean'", "'neutral'", "'pattern'"]),
         (lambda: model(missing=None).fit(V, Y), ["missing", "None"]),
         (lambda: model(missing="zero").fit(_without(row=7), Y), ["row 7"]),
@@ -93,7 +103,10 @@ def test_reports_and_diagnostics(missing, tmp_path):
         (lambda: model(missing="pattern", norm=norms.LpNorm(2.0)).fit(V, Y), ["norm", "pattern"]),
         (lambda: model(missing="pattern", beta=0.1).fit(V, Y), ["beta", "pattern"]),
         (lambda: model(missing="neutral", kernel_costs=[1.0] * 4, beta=0.1).fit(V, Y), ["kernel_costs", "5"]),
-        (lambda: model(missing="zero").fit(Views({**DATA, "a": _with_nan()}, present=THERE), Y), ["NaN", "'a'", "row 3"]),
+        (
+            lambda: model(missing="zero").fit(Views({**DATA, "a": _with_nan()}, present=THERE), Y),
+            ["NaN", "'a'", "row 3"],
+        ),
     ],
 )
 def test_errors_say_what_is_wrong(call, words):
@@ -127,7 +140,13 @@ def test_rows_of_weight_zero_are_no_training_rows():
 
 @pytest.mark.parametrize(
     "cls",
-    [LocalizedMKLClassifier, ConvexLocalizedMKLClassifier, ConvexLocalizedMKLRegressor, MKLOneClass, StochasticMKLClassifier],
+    [
+        LocalizedMKLClassifier,
+        ConvexLocalizedMKLClassifier,
+        ConvexLocalizedMKLRegressor,
+        MKLOneClass,
+        StochasticMKLClassifier,
+    ],
 )
 def test_other_models_refuse_in_words(cls):
     with pytest.raises(ValueError, match="all views"):
@@ -140,6 +159,8 @@ def test_clustered_models_refuse_in_words():
 
 
 def test_views_that_nobody_reads_may_be_absent():
-    assert model().fit(Views(DATA, present=np.column_stack([np.ones((N, 2), bool), THERE[:, 2]])), Y).converged_
+    assert (
+        model().fit(Views(DATA, present=np.column_stack([np.ones((N, 2), bool), THERE[:, 2]])), Y).converged_
+    )
     assert model(MKLRegressor, missing="scaled").fit(V, DATA["a"][:, 0]).converged_
     assert kernels.Absence is Absence

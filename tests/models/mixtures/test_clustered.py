@@ -36,7 +36,16 @@ T, U, _ = problem(400, seed=9)
 
 def model(**more):
     return ClusteredMKLClassifier(
-        **{"n_clusters": 6, "C": 5.0, "n_features": 32, "max_iter": 5, "final_epochs": 5, "engine": "local", "random_state": 0, **more}
+        **{
+            "n_clusters": 6,
+            "C": 5.0,
+            "n_features": 32,
+            "max_iter": 5,
+            "final_epochs": 5,
+            "engine": "local",
+            "random_state": 0,
+            **more,
+        }
     )
 
 
@@ -57,7 +66,10 @@ def test_bound_and_probabilities_are_those_of_the_public_arrays(more, rows, labe
     assert slow.bound(found, rows[:70], labels[:70]) == pytest.approx(found.lower_bound_, abs=1e-4)
     exact = np.array([slow.probabilities(found, x) for x in T[:20]])
     np.testing.assert_allclose(found.predict_proba(T[:20]), exact, atol=1e-7)
-    own = [slow.row_logs(found, x, y, found.label_weight).argmax() for x, y in zip(rows[:70], labels[:70], strict=True)]
+    own = [
+        slow.row_logs(found, x, y, found.label_weight).argmax()
+        for x, y in zip(rows[:70], labels[:70], strict=True)
+    ]
     np.testing.assert_array_equal(found.labels_, own)
 
 
@@ -66,7 +78,9 @@ def test_a_rule_for_every_cluster():
     assert LinearSVC().fit(X, Y).score(T, U) < 0.7
     assert 3 <= MODEL.n_clusters_ <= 6
     K = len(MODEL.means_)
-    assert MODEL.scales_.shape == (K, 2) and MODEL.noise_.shape == (K, 32, 2) and MODEL.coef_.shape == (K, 2, 64)
+    assert (
+        MODEL.scales_.shape == (K, 2) and MODEL.noise_.shape == (K, 32, 2) and MODEL.coef_.shape == (K, 2, 64)
+    )
 
 
 def test_answers_fit_each_other():
@@ -75,7 +89,9 @@ def test_answers_fit_each_other():
     np.testing.assert_allclose(MODEL.decision_function(T), np.log(proba[:, 1] / proba[:, 0]), atol=1e-9)
     np.testing.assert_array_equal(MODEL.predict(T), proba.argmax(axis=1))
     np.testing.assert_array_equal(MODEL.cluster(T), MODEL.membership(T).argmax(axis=1))
-    np.testing.assert_allclose(np.vstack([MODEL.predict_proba(row[None]) for row in T[:30]]), proba[:30], atol=1e-12)
+    np.testing.assert_allclose(
+        np.vstack([MODEL.predict_proba(row[None]) for row in T[:30]]), proba[:30], atol=1e-12
+    )
     three = model(max_iter=2).fit(X3, Y3)
     np.testing.assert_allclose(three.decision_function(T), np.log(three.predict_proba(T)), atol=1e-9)
 
@@ -97,8 +113,13 @@ def test_the_final_phase_changes_machines_alone():
 def test_machines_come_near_the_optimum_on_their_features(learn_scales):
     found = model(n_clusters=1, C=2.0, learn_scales=learn_scales, final_epochs=150, max_iter=2).fit(X3, Y3)
     phi = features(X3, frequencies(found.noise_[0], found.scales_[0]))
-    best = LinearSVC(C=2.0, multi_class="crammer_singer", fit_intercept=False, tol=1e-6, max_iter=100_000).fit(phi, Y3)
-    ours, least = (0.5 * np.sum(coef**2) + 2.0 * hinge(phi @ coef.T, Y3)[0].sum() for coef in (found.coef_[0], best.coef_))
+    best = LinearSVC(
+        C=2.0, multi_class="crammer_singer", fit_intercept=False, tol=1e-6, max_iter=100_000
+    ).fit(phi, Y3)
+    ours, least = (
+        0.5 * np.sum(coef**2) + 2.0 * hinge(phi @ coef.T, Y3)[0].sum()
+        for coef in (found.coef_[0], best.coef_)
+    )
     assert least * (1 - 1e-3) < ours < 1.04 * least
 
 
@@ -113,7 +134,7 @@ def test_scales_start_by_the_spread_of_columns_and_learn_which_are_useless():
 
 
 def test_columns_in_other_units_far_from_zero():
-    change = lambda rows: rows * [1e4, 1e-3] + [1e6, 5.0]  # noqa: E731
+    change = lambda rows: rows * [1e4, 1e-3] + [1e6, 5.0]
     found = model().fit(change(X), Y)
     assert found.score(change(T), U) == pytest.approx(MODEL.score(T, U), abs=0.01)
     bounds = [row["bound"] for row in found.history_[:-1]]
@@ -122,7 +143,10 @@ def test_columns_in_other_units_far_from_zero():
 
 def test_weights_of_rows():
     weight = np.r_[np.zeros(40), np.full(50, 2.0), np.full(150, 0.5)]
-    found, cut = model(final_epochs=0).fit(X, Y, weight), model(final_epochs=0).fit(X[40:], Y[40:], weight[40:])
+    found, cut = (
+        model(final_epochs=0).fit(X, Y, weight),
+        model(final_epochs=0).fit(X[40:], Y[40:], weight[40:]),
+    )
     np.testing.assert_allclose(found.coef_, cut.coef_, atol=1e-6)
     np.testing.assert_array_equal(found.labels_[40:], cut.labels_)
     assert len(found.labels_) == 240
@@ -202,7 +226,12 @@ def test_features_are_never_kept():
     """512 features of a row would take 4,096 bytes."""
     peaks = []
     for n in (10_000, 60_000):
-        run = subprocess.run([sys.executable, "-W", "ignore", "-c", MEMORY.format(n=n)], capture_output=True, text=True, timeout=300)
+        run = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", MEMORY.format(n=n)],
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
         assert run.returncode == 0, run.stderr
         peaks.append(1024 * int(run.stdout))
     assert (peaks[1] - peaks[0]) / 50_000 < 1_000
@@ -210,7 +239,9 @@ def test_features_are_never_kept():
 
 @pytest.mark.ray
 def test_a_cluster_gives_the_same_model(ray_cluster, tmp_path):
-    pd.DataFrame(np.c_[X, Y], columns=["u", "v", "label"]).to_parquet(tmp_path / "rows.parquet", row_group_size=50)
+    pd.DataFrame(np.c_[X, Y], columns=["u", "v", "label"]).to_parquet(
+        tmp_path / "rows.parquet", row_group_size=50
+    )
     there = {"engine": "ray", "ray_params": RayParams(num_shards=2, cpus_per_shard=0.5)}
     for data in ((X, Y), (ray_cluster.data.read_parquet(str(tmp_path / "rows.parquet")), "label")):
         found = model(**there).fit(*data)

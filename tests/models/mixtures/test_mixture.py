@@ -33,7 +33,10 @@ def mixture(**more):
 MODEL = mixture().fit(X)
 
 
-@pytest.mark.parametrize("more", [{}, {"concentration": 0.01}, {"concentration": 30.0}, {"n_clusters": 1}, {"prior": {"spread": 1.0}}])
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"concentration": 0.01}, {"concentration": 30.0}, {"n_clusters": 1}, {"prior": {"spread": 1.0}}],
+)
 def test_the_bound_is_that_of_the_public_arrays(more):
     model = mixture(**more).fit(X[:80])
     assert slow.bound(model, X[:80]) == pytest.approx(model.lower_bound_, abs=1e-4)
@@ -50,8 +53,12 @@ def test_groups_far_apart_are_found(d, K):
 
 
 def test_membership_density_and_clusters_of_new_rows():
-    arrays = list(zip(MODEL.means_, MODEL.mean_precision_, MODEL.degrees_of_freedom_, MODEL.scatter_, strict=True))
-    logs = np.array([[slow.student(x, *parts) for parts in arrays] for x in T]) + np.log(slow.weights(MODEL.weight_concentration_.copy()))
+    arrays = list(
+        zip(MODEL.means_, MODEL.mean_precision_, MODEL.degrees_of_freedom_, MODEL.scatter_, strict=True)
+    )
+    logs = np.array([[slow.student(x, *parts) for parts in arrays] for x in T]) + np.log(
+        slow.weights(MODEL.weight_concentration_.copy())
+    )
     total = np.logaddexp.reduce(logs, axis=1)
     np.testing.assert_allclose(MODEL.membership(T), np.exp(logs - total[:, None]), atol=1e-9)
     np.testing.assert_allclose(MODEL.score_samples(T), total, rtol=1e-9)
@@ -91,7 +98,12 @@ def test_a_row_of_weight_zero_is_no_row_and_one_of_weight_two_is_two():
 
 
 def test_every_part_of_a_prior():
-    given = {"mean": [1.0, -1.0], "mean_precision": 0.5, "degrees_of_freedom": 7.0, "scatter": [[2.0, 0.5], [0.5, 1.0]]}
+    given = {
+        "mean": [1.0, -1.0],
+        "mean_precision": 0.5,
+        "degrees_of_freedom": 7.0,
+        "scatter": [[2.0, 0.5], [0.5, 1.0]],
+    }
     model = mixture(prior=given).fit(X[:60])
     for name, value in given.items():
         np.testing.assert_array_equal(model.prior_[name], value)
@@ -136,7 +148,12 @@ def test_files_pickles_and_clones(tmp_path):
 
 
 def test_files_whose_parts_do_not_fit_are_refused(tmp_path):
-    for name, wrong in (("scatter_", -MODEL.scatter_), ("means_", MODEL.means_[:, :1]), ("prior_", {}), ("mean_precision_", None)):
+    for name, wrong in (
+        ("scatter_", -MODEL.scatter_),
+        ("means_", MODEL.means_[:, :1]),
+        ("prior_", {}),
+        ("mean_precision_", None),
+    ):
         broken = pickle.loads(pickle.dumps(MODEL))
         setattr(broken, name, wrong)
         broken.save(tmp_path / "broken.raymkl")

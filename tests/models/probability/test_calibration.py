@@ -19,7 +19,9 @@ def test_the_sigmoid_is_that_of_scikit_learn(weights, scale):
     slope, offset = fit_sigmoid(scale * F + 3 * scale, POSITIVE, weights)
     a, b = _sigmoid_calibration(scale * F + 3 * scale, POSITIVE.astype(float), weights)
     grid = scale * np.linspace(-3, 9, 50)
-    np.testing.assert_allclose(1 / (1 + np.exp(-slope * grid - offset)), 1 / (1 + np.exp(a * grid + b)), atol=1e-4)
+    np.testing.assert_allclose(
+        1 / (1 + np.exp(-slope * grid - offset)), 1 / (1 + np.exp(a * grid + b)), atol=1e-4
+    )
 
 
 def test_the_sigmoid_is_where_the_slope_of_its_likelihood_is_zero():
@@ -30,7 +32,9 @@ def test_the_sigmoid_is_where_the_slope_of_its_likelihood_is_zero():
     assert abs(rest.sum()) < 1e-9 and abs(rest @ F) < 1e-9
 
 
-@pytest.mark.parametrize("f", [np.sign(F) * 5, np.zeros(300), 1e6 * np.sign(F)], ids=["separated", "all alike", "far apart"])
+@pytest.mark.parametrize(
+    "f", [np.sign(F) * 5, np.zeros(300), 1e6 * np.sign(F)], ids=["separated", "all alike", "far apart"]
+)
 def test_sigmoids_of_odd_values_are_finite(f):
     slope, offset = fit_sigmoid(f, F > 0, None)
     assert np.isfinite([slope, offset]).all()

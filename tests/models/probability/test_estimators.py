@@ -48,7 +48,11 @@ def regressor(**more):
 def refitted(model, rows, y, splits, weights=None):
     """(test rows, model of a fold by itself) for every fold."""
     plain = clone(model).set_params(
-        **{name: value for name, value in (("probability", None), ("conformal", False)) if hasattr(model, name)}
+        **{
+            name: value
+            for name, value in (("probability", None), ("conformal", False))
+            if hasattr(model, name)
+        }
     )
     for train, test in splits:
         yield test, clone(plain).fit(rows[train], y[train], None if weights is None else weights[train])
@@ -72,7 +76,9 @@ def test_probabilities_are_those_of_calibrated_refits(case):
     rows, y, more, weights = CASES[case]
     method, new = ("sigmoid", "isotonic")[list(CASES).index(case) % 2], rows + 0.1
     ours = classifier(probability=method, **more).fit(rows, y, sample_weight=weights)
-    theirs = CalibratedClassifierCV(classifier(**more), method=method, cv=FOLDS, ensemble=False).fit(rows, y, sample_weight=weights)
+    theirs = CalibratedClassifierCV(classifier(**more), method=method, cv=FOLDS, ensemble=False).fit(
+        rows, y, sample_weight=weights
+    )
     np.testing.assert_allclose(ours.predict_proba(new), theirs.predict_proba(new), atol=5e-3)
     assert np.median(np.abs(ours.predict_proba(new) - theirs.predict_proba(new))) < 1e-4
     plain = classifier(**more).fit(rows, y, sample_weight=weights)
@@ -101,7 +107,9 @@ def test_sets_are_those_of_refits(case):
         strange = []
         for f in (one.decision_function(new), one.decision_function(rows[test])):
             f = np.column_stack([-f, f]) if f.ndim == 1 else f
-            strange.append(np.stack([np.delete(f, k, axis=1).max(axis=1) - f[:, k] for k in range(len(classes))], axis=1))
+            strange.append(
+                np.stack([np.delete(f, k, axis=1).max(axis=1) - f[:, k] for k in range(len(classes))], axis=1)
+            )
         own = strange[1][np.arange(len(test)), np.searchsorted(classes, y[test])]
         # What differs by the tolerance of the fits may be counted either way.
         count += (strange[0][:, :, None] <= own + 1e-9).sum(axis=2)
@@ -130,7 +138,9 @@ def test_intervals_are_those_of_refits(more, weights):
     np.testing.assert_allclose(np.abs(TARGET - model.held_out_decision_), errors, atol=2e-3)
     plain = regressor(conformal=False, **more).fit(X, TARGET, sample_weight=weights)
     np.testing.assert_allclose(model.predict(NEW), plain.predict(NEW), atol=1e-7)
-    assert np.isinf(model.predict_interval(NEW[:2], coverage=0.999)).all() and not hasattr(plain, "predict_interval")
+    assert np.isinf(model.predict_interval(NEW[:2], coverage=0.999)).all() and not hasattr(
+        plain, "predict_interval"
+    )
 
 
 def test_every_fold_holds_its_certificate():
@@ -151,7 +161,9 @@ def test_every_fold_holds_its_certificate():
         assert model.fold_gaps_[fold] <= 1e-3
 
 
-@pytest.mark.parametrize("more", [{"normalize": "multiplicative"}, {"normalize": "tail"}, {"kernels": None}], ids=str)
+@pytest.mark.parametrize(
+    "more", [{"normalize": "multiplicative"}, {"normalize": "tail"}, {"kernels": None}], ids=str
+)
 def test_a_row_that_is_held_out_is_not_seen(more):
     poisoned = X.copy()
     poisoned[17] = 40 * poisoned[17] + 5
@@ -168,8 +180,12 @@ def test_methods_are_there_where_they_can_answer():
     assert hasattr(MKLClassifier(probability="isotonic"), "predict_log_proba") and not hasattr(
         MKLClassifier(probability="sigmoid"), "predict_set"
     )
-    assert hasattr(MKLClassifier(conformal=True), "predict_set") and not hasattr(MKLClassifier(conformal=True), "predict_proba")
-    assert not hasattr(ConvexLocalizedMKLClassifier(), "predict_set") and not hasattr(ConvexLocalizedMKLClassifier(), "predict_proba")
+    assert hasattr(MKLClassifier(conformal=True), "predict_set") and not hasattr(
+        MKLClassifier(conformal=True), "predict_proba"
+    )
+    assert not hasattr(ConvexLocalizedMKLClassifier(), "predict_set") and not hasattr(
+        ConvexLocalizedMKLClassifier(), "predict_proba"
+    )
     for call in (
         lambda: MKLClassifier(probability="sigmoid").predict_proba(X),
         lambda: classifier().fit(X, LABELS).set_params(conformal=True).predict_set(X),
@@ -198,13 +214,17 @@ def test_errors_come_before_any_work(tmp_path):
     fails(("fold", "positive weight"), lambda: clone(model).fit(X, LABELS, sample_weight=one))
     fails(("coverage",), lambda: regressor(cv=2).fit(X, TARGET).predict_interval(X, coverage=1.0))
     pq.write_table(pa.table({f"x{k}": column for k, column in enumerate(X.T)}), tmp_path / "rows.parquet")
-    fails(("kernels=None", "fold"), lambda: regressor(kernels=None).fit(str(tmp_path / "rows.parquet"), TARGET))
+    fails(
+        ("kernels=None", "fold"), lambda: regressor(kernels=None).fit(str(tmp_path / "rows.parquet"), TARGET)
+    )
 
 
 @pytest.mark.filterwarnings("ignore:stopped after")
 def test_folds_that_stop_short_are_told_of():
     with pytest.warns(ConvergenceWarning, match="folds of cv stopped above"):
-        classifier(probability="sigmoid", tol=1e-9, max_iter=1, dtype="float32", normalize="multiplicative").fit(X, LABELS)
+        classifier(
+            probability="sigmoid", tol=1e-9, max_iter=1, dtype="float32", normalize="multiplicative"
+        ).fit(X, LABELS)
 
 
 @pytest.mark.parametrize(
@@ -245,7 +265,9 @@ def test_ready_made_matrices_stores_and_sparse_rows(tmp_path):
 
 def test_tables_and_shards():
     want = classifier(probability="sigmoid", conformal=True).fit(X, LABELS)
-    parts = classifier(probability="sigmoid", conformal=True, ray_params=RayParams(num_shards=3)).fit(X, LABELS)
+    parts = classifier(probability="sigmoid", conformal=True, ray_params=RayParams(num_shards=3)).fit(
+        X, LABELS
+    )
     np.testing.assert_allclose(parts.held_out_decision_, want.held_out_decision_, atol=1e-6)
     names = [f"x{k}" for k in range(X.shape[1])]
     table = TableModel(want, Preparation({None: names}, dict.fromkeys(names, 1)))

@@ -1,4 +1,6 @@
-"""Callbacks: scikit-learn's protocol over the rounds of all estimators, errors in them, and fits that they end."""
+"""Callbacks: scikit-learn's protocol over the rounds of all estimators, errors in them, and fits that they
+end.
+"""
 
 import pickle
 import subprocess
@@ -32,7 +34,9 @@ MODELS = {
     "convex regressor": raymkl.ConvexLocalizedMKLRegressor(**LINEAR, n_clusters=2, random_state=0),
     "gated": raymkl.LocalizedMKLClassifier(kernels=BANK, max_iter=3, n_init=2, random_state=0),
     "clustered": raymkl.ClusteredMKLClassifier(n_clusters=3, max_iter=3, random_state=0),
-    "clustered, labels last": raymkl.ClusteredMKLClassifier(n_clusters=3, max_iter=3, label_weight=0.0, random_state=0),
+    "clustered, labels last": raymkl.ClusteredMKLClassifier(
+        n_clusters=3, max_iter=3, label_weight=0.0, random_state=0
+    ),
     "gibbs": raymkl.DirichletProcessMixture(n_clusters=3, max_iter=4, inference="gibbs", random_state=0),
     "SimpleMKL": baselines.SimpleMKL(kernels=BANK, tol=1e-10, max_iter=5),
     "BEMKL": baselines.BEMKL(kernels=BANK, max_iter=5),
@@ -67,7 +71,15 @@ class Listener:
 
 
 # Rounds that whole fits take at least.
-ROUNDS = {"classifier": 6, "classes": 6, "joint": 6, "regressor": 6, "stochastic": 6, "landmarks": 6, "gated": 20}
+ROUNDS = {
+    "classifier": 6,
+    "classes": 6,
+    "joint": 6,
+    "regressor": 6,
+    "stochastic": 6,
+    "landmarks": 6,
+    "gated": 20,
+}
 
 
 def labels_of(name):
@@ -93,15 +105,22 @@ def test_every_round_is_heard_of_once(name):
     listener = Listener()
     model = fitted(name, listener)
     rounds = ["begin round", "end round"] * len(listener.rounds)
-    assert listener.heard == ["setup", "begin fit", *rounds, "end fit", "teardown"] and len(listener.rounds) > 1
-    if hasattr(model, "history_") and name != "gated":  # whose history has a row per step, and several rounds in each
+    assert (
+        listener.heard == ["setup", "begin fit", *rounds, "end fit", "teardown"] and len(listener.rounds) > 1
+    )
+    if (
+        hasattr(model, "history_") and name != "gated"
+    ):  # whose history has a row per step, and several rounds in each
         assert [row for rows in listener.rounds for row in rows] == model.history_
     # Nothing is left of it in the model.
     assert not {"_callback_fit_ctx", "_parent_callback_ctx"} & set(vars(model))
 
 
 def test_listening_changes_nothing():
-    model, silent = fitted("classifier", Listener()), clone(MODELS["classifier"]).set_params(engine="local").set_callbacks()
+    model, silent = (
+        fitted("classifier", Listener()),
+        clone(MODELS["classifier"]).set_params(engine="local").set_callbacks(),
+    )
     assert np.array_equal(model.decision_function(X), silent.fit(X, Y).decision_function(X))
 
 
@@ -125,20 +144,27 @@ def test_the_model_of_an_ended_fit_is_the_best_point_with_its_true_gap():
         listener = Listener(stop=stop)
         model = fitted("classifier", listener)
         assert not model.converged_ and stop <= len(listener.rounds) <= stop + 2
-        assert model.duality_gap_ <= min(row["gap"] for rows in listener.rounds[:stop] for row in rows) * (1 + 1e-9)
+        assert model.duality_gap_ <= min(row["gap"] for rows in listener.rounds[:stop] for row in rows) * (
+            1 + 1e-9
+        )
         primal, dual = primal_and_dual(model)
         assert model.primal_objective_ == pytest.approx(primal, rel=1e-9)
         assert model.duality_gap_ == pytest.approx((primal - dual) / abs(primal), rel=1e-6)
 
 
 def primal_and_dual(model):
-    """Both objectives of the hinge loss at the block norm p, from the model's public parts and the kernels' formulas."""
+    """Both objectives of the hinge loss at the block norm p, from the model's public parts and the kernels'
+    formulas.
+    """
     y, p = np.where(model.classes_[1] == Y, 1.0, -1.0), float(model.p)
     a = np.zeros(len(X))
     a[model.support_] = model.dual_coef_[0]
     s = np.array([a @ kernel(X) @ a for kernel in BANK])
     lengths = model.kernel_weights_ * np.sqrt(s)
-    f = sum(weight * (kernel(X) @ a) for weight, kernel in zip(model.kernel_weights_, BANK, strict=True)) + model.intercept_[0]
+    f = (
+        sum(weight * (kernel(X) @ a) for weight, kernel in zip(model.kernel_weights_, BANK, strict=True))
+        + model.intercept_[0]
+    )
     primal = 0.5 * np.sum(lengths**p) ** (2 / p) + model.C * np.maximum(1 - y * f, 0).sum()
     q = p / (2 * p - 2)  # p* / 2
     return primal, float(y @ a) - 0.5 * np.sum(s**q) ** (1 / q)
@@ -190,7 +216,9 @@ def test_a_step_of_a_pipeline_has_callbacks_of_its_own():
     from sklearn.preprocessing import StandardScaler
 
     listener = Listener()
-    make_pipeline(StandardScaler(), clone(MODELS["classifier"]).set_params(engine="local").set_callbacks(listener)).fit(X, Y)
+    make_pipeline(
+        StandardScaler(), clone(MODELS["classifier"]).set_params(engine="local").set_callbacks(listener)
+    ).fit(X, Y)
     assert listener.heard[0] == "setup" and listener.heard[-1] == "teardown" and listener.rounds
 
 

@@ -34,7 +34,10 @@ def test_in_a_function_of_tune(ray_cluster, tmp_path, monkeypatch):
     (result,) = tune.Tuner(trial, param_space={"C": tune.grid_search([0.7])}, run_config=config).fit()
     expected = model(C=0.7).fit(X, Y)
     assert result.error is None and result.metrics["converged"]
-    assert result.metrics["gap"] == expected.duality_gap_ and result.metrics["training_iteration"] == len(expected.history_) + 1
+    assert (
+        result.metrics["gap"] == expected.duality_gap_
+        and result.metrics["training_iteration"] == len(expected.history_) + 1
+    )
     assert result.metrics_dataframe["round"].tolist()[:-1] == [row["round"] for row in expected.history_]
     assert np.array_equal(loaded(result.checkpoint).decision_function(X), expected.decision_function(X))
 
@@ -47,7 +50,9 @@ def test_in_a_function_of_train(ray_cluster, tmp_path):
         model().set_callbacks(RayReport(every_s=3600)).fit(X, Y)
 
     config = train.RunConfig(storage_path=str(tmp_path), name="fit")
-    result = DataParallelTrainer(work, scaling_config=train.ScalingConfig(num_workers=1), run_config=config).fit()
+    result = DataParallelTrainer(
+        work, scaling_config=train.ScalingConfig(num_workers=1), run_config=config
+    ).fit()
     expected = model().fit(X, Y)
     assert result.metrics["gap"] == expected.duality_gap_
     assert np.array_equal(loaded(result.checkpoint).decision_function(X), expected.decision_function(X))
@@ -61,12 +66,21 @@ def test_outside_of_any_it_says_so_before_the_fit():
 
 
 def test_metrics_are_numbers_of_the_worst_problem():
-    rows = [{"round": 3, "head": h, "gap": gap, "precision": "proved", "primal": 10.0 * h} for h, gap in enumerate((0.1, 0.5, 0.2))]
+    rows = [
+        {"round": 3, "head": h, "gap": gap, "precision": "proved", "primal": 10.0 * h}
+        for h, gap in enumerate((0.1, 0.5, 0.2))
+    ]
     assert metrics_of(rows) == {"round": 3, "gap": 0.5, "primal": 10.0, "problems": 3}
-    assert metrics_of([{"iteration": 1, "bound": -3.0, "phase": "merge"}]) == {"iteration": 1, "bound": -3.0, "problems": 1}
+    assert metrics_of([{"iteration": 1, "bound": -3.0, "phase": "merge"}]) == {
+        "iteration": 1,
+        "bound": -3.0,
+        "problems": 1,
+    }
 
 
-@pytest.mark.parametrize("wrong", [{"every_s": -1}, {"every_s": "often"}, {"every_s": True}, {"checkpoint": "yes"}], ids=str)
+@pytest.mark.parametrize(
+    "wrong", [{"every_s": -1}, {"every_s": "often"}, {"every_s": True}, {"checkpoint": "yes"}], ids=str
+)
 def test_bad_values(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         RayReport(**wrong)

@@ -29,7 +29,9 @@ def files_of(folder):
         MKLClassifier(kernels=BANK, engine="local"),
         MKLRegressor(kernels=BANK, engine="local"),
         StochasticMKLClassifier(kernels=BANK, engine="local", max_iter=3, tol=1.0),
-        raymkl.LocalizedMKLClassifier(kernels=BANK, engine="local", max_iter=2, tol=0.5, n_init=1, random_state=0),
+        raymkl.LocalizedMKLClassifier(
+            kernels=BANK, engine="local", max_iter=2, tol=0.5, n_init=1, random_state=0
+        ),
         raymkl.ClusteredMKLClassifier(n_clusters=2, max_iter=2, tol=1.0, engine="local", random_state=0),
     ],
     ids=lambda model: type(model).__name__,
@@ -37,15 +39,26 @@ def files_of(folder):
 def test_a_run_leaves_its_model_its_history_and_its_facts(tmp_path, model):
     model.set_params(ray_params=params(tmp_path)).fit(X, Y)
     folder = tmp_path / "first"
-    assert files_of(folder) == ["history.parquet", "model.raymkl", "run.json"] and [path.name for path in tmp_path.iterdir()] == ["first"]
+    assert files_of(folder) == ["history.parquet", "model.raymkl", "run.json"] and [
+        path.name for path in tmp_path.iterdir()
+    ] == ["first"]
     loaded = raymkl.load(folder / "model.raymkl")
     assert np.array_equal(loaded.predict(X), model.predict(X)) and loaded.ray_params == model.ray_params
     history = pq.read_table(folder / "history.parquet").to_pylist()
-    assert len(history) == len(model.history_) and [row["seconds"] for row in history] == [row["seconds"] for row in model.history_]
+    assert len(history) == len(model.history_) and [row["seconds"] for row in history] == [
+        row["seconds"] for row in model.history_
+    ]
     facts = json.loads((folder / "run.json").read_text())
-    assert facts["name"] == "first" and facts["estimator"] == type(model).__name__ and facts["model"] == "model.raymkl"
+    assert (
+        facts["name"] == "first"
+        and facts["estimator"] == type(model).__name__
+        and facts["model"] == "model.raymkl"
+    )
     assert facts["sizes"]["rows"] == 60 and facts["failures"] == 0 and facts["engine"] == "local"
-    assert facts["versions"]["raymkl"] == raymkl.__version__ and facts["seconds"] == model.history_[-1]["seconds"]
+    assert (
+        facts["versions"]["raymkl"] == raymkl.__version__
+        and facts["seconds"] == model.history_[-1]["seconds"]
+    )
     assert facts.get("gap") == getattr(model, "duality_gap_", None)
 
 
@@ -61,7 +74,9 @@ def test_several_classes_have_several_gaps_and_a_later_run_takes_the_place(tmp_p
 @pytest.mark.usefixtures("small_working_sets")
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_a_run_that_was_cut_off_goes_on(tmp_path, monkeypatch, elsewhere):
-    """Its checkpoints are with its name, or in `checkpoint_dir` where one is given; a finished run has none."""
+    """Its checkpoints are with its name, or in `checkpoint_dir` where one is given; a finished run has
+    none.
+    """
     from raymkl.engine.rounds.coordinator import Coordinator
 
     chosen = tmp_path / "chosen"
@@ -83,7 +98,11 @@ def test_a_run_that_was_cut_off_goes_on(tmp_path, monkeypatch, elsewhere):
     assert files_of(checkpoints) and all(name.endswith(".checkpoint") for name in files_of(checkpoints))
     assert not (tmp_path / "first" / "model.raymkl").exists()
     model.fit(X, Y)
-    assert model.resumed_from_ == 4 and files_of(tmp_path / "first") == ["history.parquet", "model.raymkl", "run.json"]
+    assert model.resumed_from_ == 4 and files_of(tmp_path / "first") == [
+        "history.parquet",
+        "model.raymkl",
+        "run.json",
+    ]
     assert not files_of(chosen) if elsewhere else not checkpoints.exists()
     assert json.loads((tmp_path / "first" / "run.json").read_text())["resumed_from"] == 4
 
@@ -94,7 +113,9 @@ def test_a_search_names_its_best_model_alone(tmp_path):
     assert files_of(tmp_path) == ["history.parquet", "model.raymkl", "run.json"]
     assert found.best_params_["C"] == raymkl.load(tmp_path / "first" / "model.raymkl").C
     assert found.best_estimator_.ray_params == model.ray_params
-    GridSearchCV(model, {"C": [0.1, 1.0]}, cv=3).fit(X, Y)  # every fit of it takes the place of the one before
+    GridSearchCV(model, {"C": [0.1, 1.0]}, cv=3).fit(
+        X, Y
+    )  # every fit of it takes the place of the one before
 
 
 def test_a_model_that_holds_a_function_leaves_the_rest(tmp_path):

@@ -55,7 +55,13 @@ MODELS = {
     "convex": (ConvexLocalizedMKLClassifier, {"n_clusters": 2, "random_state": 0}),
     "gates by another matrix": (
         LocalizedMKLClassifier,
-        {"gating": "kernel", "gating_kernel": kernels.Precomputed(view="other"), "random_state": 0, "max_iter": 2, "tol": 1e-2},
+        {
+            "gating": "kernel",
+            "gating_kernel": kernels.Precomputed(view="other"),
+            "random_state": 0,
+            "max_iter": 2,
+            "tol": 1e-2,
+        },
     ),
     "stochastic": (StochasticMKLClassifier, {"random_state": 0}),
 }
@@ -72,17 +78,24 @@ def test_fit_takes_its_own_columns_and_predict_those_of_training(kind):
     ask = "decision_function" if hasattr(model, "decision_function") else "predict"
     expected = getattr(hand, ask)(new)
     assert np.allclose(getattr(model, ask)(views[TEST]), expected, atol=1e-12)
-    assert np.allclose(getattr(model, ask)(new), expected, atol=1e-12)  # columns in the order of training rows, as ever
+    assert np.allclose(
+        getattr(model, ask)(new), expected, atol=1e-12
+    )  # columns in the order of training rows, as ever
     back = pickle.loads(pickle.dumps(model))
     assert np.allclose(getattr(back, ask)(pickle.loads(pickle.dumps(views[TEST]))), expected, atol=1e-12)
 
 
 @settings(max_examples=15)
-@given(train=st.lists(st.integers(0, N - 1), min_size=12, max_size=30), test=st.lists(st.integers(0, N - 1), min_size=1, max_size=9))
+@given(
+    train=st.lists(st.integers(0, N - 1), min_size=12, max_size=30),
+    test=st.lists(st.integers(0, N - 1), min_size=1, max_size=9),
+)
 def test_rows_may_be_drawn_twice_and_in_any_order(train, test):
     train = np.array([*train, int(np.argmax(Y)), int(np.argmin(Y))])
     ours = local(tol=1e-3).fit(V[train], Y[train]).decision_function(V[test])
-    hand = local(tol=1e-3).fit(by_hand(train, train), Y[train]).decision_function(by_hand(np.array(test), train))
+    hand = (
+        local(tol=1e-3).fit(by_hand(train, train), Y[train]).decision_function(by_hand(np.array(test), train))
+    )
     assert np.allclose(ours, hand, atol=1e-10)
 
 
@@ -91,10 +104,18 @@ def test_cross_validation_over_rows():
     expected = np.empty(N)
     for train, test in folds:
         expected[test] = local().fit(by_hand(train, train), Y[train]).decision_function(by_hand(test, train))
-    assert np.allclose(cross_val_predict(local(), V, Y, cv=folds, method="decision_function"), expected, atol=1e-10)
+    assert np.allclose(
+        cross_val_predict(local(), V, Y, cv=folds, method="decision_function"), expected, atol=1e-10
+    )
     heads = search.MKLSearchCV(local(), {"C": [0.1, 1.0]}, cv=folds).fit(V, Y)
     for fold, (_, test) in enumerate(folds):
-        assert abs(heads.cv_results_[f"split{fold}_test_score"][1] - np.mean(np.where(expected[test] > 0, 1, -1) == Y[test])) < 1e-9
+        assert (
+            abs(
+                heads.cv_results_[f"split{fold}_test_score"][1]
+                - np.mean(np.where(expected[test] > 0, 1, -1) == Y[test])
+            )
+            < 1e-9
+        )
     assert heads.best_estimator_.predict(V[TEST]).shape == (len(TEST),)
 
 
@@ -103,22 +124,32 @@ def test_matrices_out_of_memory(tmp_path, kind):
     """Parts of a kernel store are read where it lies, by several shards too."""
     np.save(tmp_path / "map.npy", CUBE)
     store = kernels.write_store(tmp_path / "store", CUBE, dtype="float64")
-    source = {"map": np.load(tmp_path / "map.npy", mmap_mode="r"), "store": store, "path": tmp_path / "store"}[kind]
+    source = {
+        "map": np.load(tmp_path / "map.npy", mmap_mode="r"),
+        "store": store,
+        "path": tmp_path / "store",
+    }[kind]
     views = Views({"x": X, "gram": GRAM, "cube": source}, matrices=["gram", "cube"])
     expected = local().fit(by_hand(TRAIN, TRAIN), Y[TRAIN]).decision_function(by_hand(TEST, TRAIN))
     for more in ({}, {"ray_params": RayParams(num_shards=3)}, {"normalize": "trace"}):
         model = local(**more).fit(views[TRAIN], Y[TRAIN])
         if "normalize" in more:
-            expected = local(**more).fit(by_hand(TRAIN, TRAIN), Y[TRAIN]).decision_function(by_hand(TEST, TRAIN))
+            expected = (
+                local(**more).fit(by_hand(TRAIN, TRAIN), Y[TRAIN]).decision_function(by_hand(TEST, TRAIN))
+            )
         assert np.allclose(model.decision_function(views[TEST]), expected, atol=1e-4)
-    assert np.allclose(local().fit(views, Y).decision_function(views), local().fit(V, Y).decision_function(V), atol=1e-4)
+    assert np.allclose(
+        local().fit(views, Y).decision_function(views), local().fit(V, Y).decision_function(V), atol=1e-4
+    )
     twice = np.concatenate([TRAIN, TRAIN[:4]])
     hand = local().fit(by_hand(twice, twice), Y[twice]).decision_function(by_hand(TEST, twice))
     assert np.allclose(local().fit(views[twice], Y[twice]).decision_function(views[TEST]), hand, atol=1e-3)
 
 
 def test_new_examples_bring_columns_in_order(tmp_path):
-    """Of all training rows or of support vectors: as a dict, in a container of their own, and for a model out of a file."""
+    """Of all training rows or of support vectors: as a dict, in a container of their own, and for a model out
+    of a file.
+    """
     model = local().fit(V[TRAIN], Y[TRAIN])
     expected = model.decision_function(V[TEST])
     model.save(tmp_path / "model")
@@ -127,7 +158,9 @@ def test_new_examples_bring_columns_in_order(tmp_path):
         for columns in (TRAIN, support):
             new = by_hand(TEST, columns)
             assert np.allclose(who.decision_function(new), expected, atol=1e-12)
-            assert np.allclose(who.decision_function(Views(new, matrices=["gram", "cube"])), expected, atol=1e-12)
+            assert np.allclose(
+                who.decision_function(Views(new, matrices=["gram", "cube"])), expected, atol=1e-12
+            )
     with pytest.raises(ValueError, match=r"shape \(20, 40, 1\)"):
         raymkl.load(tmp_path / "model").decision_function(V[TEST])
 
@@ -153,6 +186,8 @@ def test_what_is_refused():
 def test_shards_on_ray(ray_cluster, tmp_path):
     store = kernels.write_store(tmp_path / "store", CUBE, dtype="float64")
     views = Views({"x": X, "gram": GRAM, "cube": store}, matrices=["gram", "cube"])
-    model = MKLClassifier(BANK, engine="ray", normalize="multiplicative", tol=1e-5, ray_params=RayParams(num_shards=2))
+    model = MKLClassifier(
+        BANK, engine="ray", normalize="multiplicative", tol=1e-5, ray_params=RayParams(num_shards=2)
+    )
     expected = local().fit(V[TRAIN], Y[TRAIN]).decision_function(V[TEST])
     assert np.allclose(model.fit(views[TRAIN], Y[TRAIN]).decision_function(views[TEST]), expected, atol=1e-4)

@@ -7,7 +7,16 @@ import pytest
 from sklearn.model_selection import cross_val_score
 
 import raymkl
-from raymkl import ClusteredMKLClassifier, LocalizedMKLClassifier, MKLClassifier, MKLOneClass, diagnostics, kernels, plot, search
+from raymkl import (
+    ClusteredMKLClassifier,
+    LocalizedMKLClassifier,
+    MKLClassifier,
+    MKLOneClass,
+    diagnostics,
+    kernels,
+    plot,
+    search,
+)
 from raymkl.data.tables.columns import Columns
 from raymkl.models.table_model import Preparation
 
@@ -46,16 +55,32 @@ def rbf(cls=MKLClassifier, **more):
 USES = {
     "columns by name, number, range and mask": lambda Z: local().fit(Z, Y).decision_function(Z),
     "folds": lambda Z: cross_val_score(local(), Z, Y, cv=3),
-    "heads": lambda Z: search.MKLSearchCV(local(), {"C": [0.1, 1.0]}, cv=3).fit(Z, Y).cv_results_["mean_test_score"],
-    "a bank from data": lambda Z: MKLClassifier(engine="local").fit(Z[NUMBERS], Y).decision_function(Z[NUMBERS]),
-    "labels and weights": lambda Z: rbf().fit(Z[NUMBERS], Z["text"] > "C", sample_weight=abs(Z["u"])).decision_function(Z[NUMBERS]),
-    "a column of strings": lambda Z: local([kernels.Spectrum(k=2)]).fit(Z["text"], Y).decision_function(Z["text"]),
-    "frames in a dict": lambda Z: local([kernels.RBF(0.3, view=("a", "u"))]).fit({"a": Z}, Y).decision_function({"a": Z}),
+    "heads": lambda Z: (
+        search.MKLSearchCV(local(), {"C": [0.1, 1.0]}, cv=3).fit(Z, Y).cv_results_["mean_test_score"]
+    ),
+    "a bank from data": lambda Z: (
+        MKLClassifier(engine="local").fit(Z[NUMBERS], Y).decision_function(Z[NUMBERS])
+    ),
+    "labels and weights": lambda Z: (
+        rbf().fit(Z[NUMBERS], Z["text"] > "C", sample_weight=abs(Z["u"])).decision_function(Z[NUMBERS])
+    ),
+    "a column of strings": lambda Z: (
+        local([kernels.Spectrum(k=2)]).fit(Z["text"], Y).decision_function(Z["text"])
+    ),
+    "frames in a dict": lambda Z: (
+        local([kernels.RBF(0.3, view=("a", "u"))]).fit({"a": Z}, Y).decision_function({"a": Z})
+    ),
     "kernels": lambda Z: np.stack([kernel(Z) for kernel in BANK]),
     "alignment": lambda Z: diagnostics.alignment(BANK, Z),
     "one class": lambda Z: rbf(MKLOneClass).fit(Z[NUMBERS]).decision_function(Z[NUMBERS]),
-    "gates": lambda Z: rbf(LocalizedMKLClassifier, gating_view=["u"], random_state=0, max_iter=2).fit(Z[NUMBERS], Y).predict(Z[NUMBERS]),
-    "clusters": lambda Z: ClusteredMKLClassifier(engine="local", random_state=0).fit(Z[["u", "v"]], Y).membership(Z[["u", "v"]]),
+    "gates": lambda Z: (
+        rbf(LocalizedMKLClassifier, gating_view=["u"], random_state=0, max_iter=2)
+        .fit(Z[NUMBERS], Y)
+        .predict(Z[NUMBERS])
+    ),
+    "clusters": lambda Z: (
+        ClusteredMKLClassifier(engine="local", random_state=0).fit(Z[["u", "v"]], Y).membership(Z[["u", "v"]])
+    ),
     "report": lambda Z: raymkl.report(local().fit(Z, Y), Z, Y).count("<svg"),
 }
 
@@ -76,11 +101,15 @@ def test_names_of_columns_are_kept():
 def test_columns_of_vectors():
     expected = local([kernels.RBF(0.3)]).fit(A, Y).decision_function(A)
     for frame in (pl.DataFrame({"e": A}), pl.DataFrame({"e": A.tolist()})):
-        assert np.allclose(local([kernels.RBF(0.3, view="e")]).fit(frame, Y).decision_function(frame), expected)
+        assert np.allclose(
+            local([kernels.RBF(0.3, view="e")]).fit(frame, Y).decision_function(frame), expected
+        )
 
 
 def test_prepared_tables():
-    preparation = Preparation.fit(Columns("t", {name: A[:, [i]] for i, name in enumerate("abcd")}), {None: list("abcd")})
+    preparation = Preparation.fit(
+        Columns("t", {name: A[:, [i]] for i, name in enumerate("abcd")}), {None: list("abcd")}
+    )
     tables = [kind({name: A[:, i] for i, name in enumerate("abcd")}) for kind in (pd.DataFrame, pl.DataFrame)]
     assert np.array_equal(*map(preparation.transform, tables))
 

@@ -1,4 +1,6 @@
-"""A transformer per view: fitted to the rows that have it, in the container it came in, with parameters that searches reach."""
+"""A transformer per view: fitted to the rows that have it, in the container it came in, with parameters that
+searches reach.
+"""
 
 import numpy as np
 import pandas as pd
@@ -31,28 +33,43 @@ def test_each_view_has_its_own_and_others_pass():
     by_hand = make_pipeline(StandardScaler(), SelectKBest(k=2)).fit_transform(DATA["a"], Y)
     assert isinstance(out, Views) and out.names == ("a", "b") and np.array_equal(out["a"], by_hand)
     assert np.array_equal(out["b"], DATA["b"]) and np.array_equal(out.index, V.index)
-    assert np.array_equal(steps.fit_transform(V, Y)["a"], by_hand) and steps.n_features_in_ == 2 and steps.views_in_ == ("a", "b")
-    assert np.array_equal(PerView({"a": StandardScaler()}).fit_transform(DATA)["a"], StandardScaler().fit_transform(DATA["a"]))
+    assert (
+        np.array_equal(steps.fit_transform(V, Y)["a"], by_hand)
+        and steps.n_features_in_ == 2
+        and steps.views_in_ == ("a", "b")
+    )
+    assert np.array_equal(
+        PerView({"a": StandardScaler()}).fit_transform(DATA)["a"], StandardScaler().fit_transform(DATA["a"])
+    )
 
 
 def test_rows_that_lack_the_view_are_not_seen_and_stay_absent():
     steps = PerView({"a": make_pipeline(StandardScaler(), SelectKBest(k=2))}).fit(HOLED, Y)
     by_hand = make_pipeline(StandardScaler(), SelectKBest(k=2)).fit(DATA["a"][THERE], Y[THERE])
     out = steps.transform(HOLED)
-    assert np.array_equal(steps.transformers_["a"][0].mean_, by_hand[0].mean_) and np.array_equal(out.present, HOLED.present)
-    assert np.array_equal(out["a"][THERE], by_hand.transform(DATA["a"][THERE])) and np.isnan(out["a"][~THERE]).all()
+    assert np.array_equal(steps.transformers_["a"][0].mean_, by_hand[0].mean_) and np.array_equal(
+        out.present, HOLED.present
+    )
+    assert (
+        np.array_equal(out["a"][THERE], by_hand.transform(DATA["a"][THERE]))
+        and np.isnan(out["a"][~THERE]).all()
+    )
     assert np.array_equal(out.rows_with("a"), by_hand.transform(DATA["a"][THERE]))
     assert np.isfinite(out.readable()["a"]).all()
     assert np.array_equal(out[THERE]["a"], out["a"][THERE])
 
 
-@pytest.mark.parametrize("make", [lambda A: A, sp.csr_matrix, lambda A: pd.DataFrame(A), lambda A: pl.DataFrame(A)])
+@pytest.mark.parametrize(
+    "make", [lambda A: A, sp.csr_matrix, lambda A: pd.DataFrame(A), lambda A: pl.DataFrame(A)]
+)
 def test_a_view_that_no_new_row_has(make):
     """The columns are known, in the kind of container that the transformer makes."""
     steps = PerView({"a": FunctionTransformer()}).fit(Views({**DATA, "a": make(DATA["a"])}))
     nobody = Views({**DATA, "a": make(DATA["a"])}, present={"a": np.zeros(N, bool)})
     out = steps.transform(nobody)
-    assert out["a"].shape == (N, 6) and isinstance(out["a"], type(nobody["a"])) and list(out.readable()) == ["b"]
+    assert (
+        out["a"].shape == (N, 6) and isinstance(out["a"], type(nobody["a"])) and list(out.readable()) == ["b"]
+    )
     assert Views.concat([out, steps.transform(Views({**DATA, "a": make(DATA["a"])}))]).shape == (2 * N, 2)
 
 
@@ -61,17 +78,27 @@ def test_tables_come_as_tables(kind):
     """Columns by name, categories as texts, sparse output: what a column transformer does."""
     stage = np.array(["i", "ii", "iii"])[np.arange(N) % 3]
     table = kind({"volume": DATA["a"][:, 0], "stage": stage})
-    prepare = make_column_transformer((OneHotEncoder(), ["stage"]), (StandardScaler(), ["volume"]), sparse_threshold=1.0)
+    prepare = make_column_transformer(
+        (OneHotEncoder(), ["stage"]), (StandardScaler(), ["volume"]), sparse_threshold=1.0
+    )
     out = PerView({"ct": prepare}).fit_transform(Views({"ct": table}, present={"ct": THERE}), Y)
-    by_hand = clone(prepare).fit_transform(pd.DataFrame({"volume": DATA["a"][THERE, 0], "stage": stage[THERE]}))
-    assert np.allclose(out.rows_with("ct").toarray(), by_hand.toarray()) and sp.issparse(out["ct"]) and out["ct"].shape == (N, 4)
+    by_hand = clone(prepare).fit_transform(
+        pd.DataFrame({"volume": DATA["a"][THERE, 0], "stage": stage[THERE]})
+    )
+    assert (
+        np.allclose(out.rows_with("ct").toarray(), by_hand.toarray())
+        and sp.issparse(out["ct"])
+        and out["ct"].shape == (N, 4)
+    )
     assert abs(out["ct"][np.flatnonzero(~THERE)]).sum() == 0
 
 
 def test_strings_become_counts():
     texts = ["red fish", "blue fish"] * 20
     out = PerView({"t": CountVectorizer()}).fit_transform(Views({"t": texts}))
-    assert sp.issparse(out["t"]) and np.array_equal(out["t"].toarray(), CountVectorizer().fit_transform(texts).toarray())
+    assert sp.issparse(out["t"]) and np.array_equal(
+        out["t"].toarray(), CountVectorizer().fit_transform(texts).toarray()
+    )
 
 
 def test_remainder_and_words():
@@ -85,9 +112,14 @@ def test_remainder_and_words():
 def test_parameters_by_view():
     scaler = StandardScaler()
     steps = PerView({"a": scaler, "b": "passthrough"})
-    assert steps.get_params()["a__with_mean"] is True and set(steps.get_params(deep=False)) == {"transformers", "remainder"}
+    assert steps.get_params()["a__with_mean"] is True and set(steps.get_params(deep=False)) == {
+        "transformers",
+        "remainder",
+    }
     other = clone(steps).set_params(a__with_mean=False, b=StandardScaler(), remainder="drop")
-    assert other.transformers["a"].with_mean is False and scaler.with_mean is True and other.remainder == "drop"
+    assert (
+        other.transformers["a"].with_mean is False and scaler.with_mean is True and other.remainder == "drop"
+    )
     assert isinstance(other.transformers["b"], StandardScaler) and steps.transformers["b"] == "passthrough"
     with pytest.raises(ValueError, match="nothing"):
         steps.set_params(nothing=1)
@@ -126,11 +158,21 @@ class Forgetful(StandardScaler):
         (PerView({"a": StandardScaler()}, remainder="keep"), V, ValueError, "remainder"),
         (PerView({"a": FunctionTransformer(lambda Z: Z[:5])}), V, ValueError, "'a' made 5 rows of 40"),
         (PerView({"a": StandardScaler()}), DATA["a"], TypeError, "ndarray"),
-        (PerView({"a": StandardScaler()}), Views({"a": np.eye(3)}, matrices=["a"]), ValueError, "ready-made matrix"),
+        (
+            PerView({"a": StandardScaler()}),
+            Views({"a": np.eye(3)}, matrices=["a"]),
+            ValueError,
+            "ready-made matrix",
+        ),
         (PerView({"remainder": StandardScaler()}), Views({"remainder": np.eye(3)}), ValueError, "rename"),
         (PerView({"a__b": StandardScaler()}), Views({"a__b": np.eye(3)}), ValueError, "rename"),
         (PerView({"a": "drop", "b": "drop"}), V, ValueError, "no view is left"),
-        (PerView({"a": StandardScaler()}), Views(DATA, present={"a": np.zeros(N, bool)}), ValueError, "no row of X has view 'a'"),
+        (
+            PerView({"a": StandardScaler()}),
+            Views(DATA, present={"a": np.zeros(N, bool)}),
+            ValueError,
+            "no row of X has view 'a'",
+        ),
     ],
 )
 def test_what_cannot_be_fitted(steps, X, kind, word):

@@ -1,4 +1,6 @@
-"""Estimators and scikit-learn's tools over a `Views`: the same as over one array, or over a dict, of the same columns."""
+"""Estimators and scikit-learn's tools over a `Views`: the same as over one array, or over a dict, of the same
+columns.
+"""
 
 import warnings
 
@@ -56,15 +58,25 @@ def local(named=True, cls=MKLClassifier, **more):
 TOOLS = {
     "cross_val_score": lambda model, X: cross_val_score(model, X, Y, cv=3),
     "cross_val_predict": lambda model, X: cross_val_predict(model, X, Y, cv=3, method="decision_function"),
-    "GridSearchCV": lambda model, X: GridSearchCV(model, {"C": [0.1, 1.0]}, cv=3).fit(X, Y).cv_results_["mean_test_score"],
+    "GridSearchCV": lambda model, X: (
+        GridSearchCV(model, {"C": [0.1, 1.0]}, cv=3).fit(X, Y).cv_results_["mean_test_score"]
+    ),
     "RandomizedSearchCV": lambda model, X: (
         RandomizedSearchCV(model, {"C": [0.1, 1.0]}, n_iter=2, cv=2, random_state=0).fit(X, Y).best_score_
     ),
-    "MKLSearchCV": lambda model, X: search.MKLSearchCV(model, {"C": [0.1, 1.0]}, cv=3).fit(X, Y).cv_results_["mean_test_score"],
-    "blocks of their own": lambda model, X: search.MKLSearchCV(model, {"kernels": [model.kernels]}, cv=3).fit(X, Y).decision_function(X),
+    "MKLSearchCV": lambda model, X: (
+        search.MKLSearchCV(model, {"C": [0.1, 1.0]}, cv=3).fit(X, Y).cv_results_["mean_test_score"]
+    ),
+    "blocks of their own": lambda model, X: (
+        search.MKLSearchCV(model, {"kernels": [model.kernels]}, cv=3).fit(X, Y).decision_function(X)
+    ),
     "calibration": lambda model, X: CalibratedClassifierCV(model, cv=3).fit(X, Y).predict_proba(X),
-    "frozen": lambda model, X: CalibratedClassifierCV(FrozenEstimator(model.fit(X, Y))).fit(X, Y).predict_proba(X),
-    "permutations": lambda model, X: permutation_test_score(model, X, Y, cv=2, n_permutations=2, random_state=0)[1],
+    "frozen": lambda model, X: (
+        CalibratedClassifierCV(FrozenEstimator(model.fit(X, Y))).fit(X, Y).predict_proba(X)
+    ),
+    "permutations": lambda model, X: permutation_test_score(
+        model, X, Y, cv=2, n_permutations=2, random_state=0
+    )[1],
     "learning_curve": lambda model, X: learning_curve(model, X, Y, cv=2, train_sizes=[0.5, 1.0])[2],
     "threshold": lambda model, X: TunedThresholdClassifierCV(model, cv=2).fit(X, Y).best_threshold_,
     "one against the rest": lambda model, X: OneVsRestClassifier(model).fit(X, Y).predict(X),
@@ -101,27 +113,40 @@ def test_models_are_those_of_a_dict_to_the_bit(kind):
     answers = []
     for pick in (lambda rows: V[rows], lambda rows: {name: view[rows] for name, view in DATA.items()}):
         model = cls(kernels=NAMED, engine="local", **more).fit(pick(train), Y[train])
-        values = model.contributions(pick(test)) if hasattr(model, "contributions") else model.decision_function(pick(test))
+        values = (
+            model.contributions(pick(test))
+            if hasattr(model, "contributions")
+            else model.decision_function(pick(test))
+        )
         answers.append((values, model.predict(pick(test)), model.n_features_in_))
     assert np.array_equal(answers[0][0], answers[1][0]) and np.array_equal(answers[0][1], answers[1][1])
     assert answers[0][2] == answers[1][2] == 7
 
 
 def test_targets_may_be_transformed():
-    model = TransformedTargetRegressor(MKLRegressor(NAMED, engine="local"), func=np.cbrt, inverse_func=lambda t: t**3)
+    model = TransformedTargetRegressor(
+        MKLRegressor(NAMED, engine="local"), func=np.cbrt, inverse_func=lambda t: t**3
+    )
     assert model.fit(V, GLUED[:, 0]).score(V, GLUED[:, 0]) > 0.3
 
 
 def test_one_view_needs_no_name():
     one = Views({"a": DATA["a"]})
-    for make in (lambda: MKLClassifier(engine="local"), lambda: MKLClassifier(kernels.rbf([0.1, 1.0]), engine="local")):
-        assert np.array_equal(make().fit(one, Y).decision_function(one), make().fit(DATA["a"], Y).decision_function(DATA["a"]))
+    for make in (
+        lambda: MKLClassifier(engine="local"),
+        lambda: MKLClassifier(kernels.rbf([0.1, 1.0]), engine="local"),
+    ):
+        assert np.array_equal(
+            make().fit(one, Y).decision_function(one), make().fit(DATA["a"], Y).decision_function(DATA["a"])
+        )
     assert ClusteredMKLClassifier(engine="local", random_state=0).fit(one, Y).predict(one).shape == (N,)
 
 
 def test_what_looks_at_rows_takes_it_too():
     model = local().fit(V, Y)
-    assert np.allclose(kernels.RBF(0.2, view=("a", [0, 1]))(V), kernels.RBF(0.2)(DATA["a"][:, :2]), atol=1e-14)
+    assert np.allclose(
+        kernels.RBF(0.2, view=("a", [0, 1]))(V), kernels.RBF(0.2)(DATA["a"][:, :2]), atol=1e-14
+    )
     assert np.array_equal(diagnostics.alignment(NAMED, V), diagnostics.alignment(NAMED, DATA))
     assert raymkl.report(model, V, Y).count("<html") == 1
     with Session(engine="local") as session:
@@ -142,7 +167,11 @@ HOLED = Views(DATA, present={"b": np.arange(N) > 4})
         (lambda: LocalizedMKLClassifier([NAMED[0]], gating_view="b").fit(HOLED, Y), ValueError, "'b' in 5"),
         (lambda: ConvexLocalizedMKLClassifier(NAMED).fit(HOLED, Y), ValueError, "'b' in 5"),
         (lambda: ClusteredMKLClassifier().fit(V, Y), ValueError, "one view"),
-        (lambda: ClusteredMKLClassifier().fit(Views({"b": DATA["b"]}, present={"b": Y == 1}), Y), ValueError, "'b' in"),
+        (
+            lambda: ClusteredMKLClassifier().fit(Views({"b": DATA["b"]}, present={"b": Y == 1}), Y),
+            ValueError,
+            "'b' in",
+        ),
         (lambda: MKLClassifier(engine="local").fit(V, Y), ValueError, "must say which one"),
         (lambda: local().fit(Views({"a": DATA["a"]}), Y), ValueError, "'b' is not in X"),
         (lambda: MKLClassifier("precomputed").fit(V, Y), TypeError, "Precomputed"),

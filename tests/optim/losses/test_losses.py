@@ -89,7 +89,9 @@ def test_bound_zero_masks_a_row(y):
     assert lower[1] == upper[1] == 0.0
     a = np.array([1.5, 0.0, -1.5])
     assert loss.conjugate(a, targets, bounds)[1] == 0.0
-    assert Terms(loss, targets, bounds).value(a) == pytest.approx(Terms(loss, targets[[0, 2]], bounds[[0, 2]]).value(a[[0, 2]]))
+    assert Terms(loss, targets, bounds).value(a) == pytest.approx(
+        Terms(loss, targets[[0, 2]], bounds[[0, 2]]).value(a[[0, 2]])
+    )
     assert np.isposinf(loss.conjugate(np.array([1.5, 1e-6 * y, -1.5]), targets, bounds)[1])
 
 
@@ -113,7 +115,7 @@ def test_base_loss_says_what_is_missing(call):
         getattr(Loss(), call)(*arguments)
 
 
-# -- epsilon-insensitive loss ---------------------------------------------------------------------------------------------
+# -- epsilon-insensitive loss ----------------------------------------------------------------------
 
 
 def test_epsilon_insensitive_value_is_the_naive_one():
@@ -151,7 +153,7 @@ def test_epsilon_insensitive_dual_is_its_linear_part_less_the_kink():
 def test_slopes_are_one_sided_derivatives():
     loss, step = EpsilonInsensitive(0.25), 1e-7
     a, y = np.array([-1.0, -0.5, 0.0, 0.5, 1.0]), np.array([0.3, -2.0, 1.0, 0.0, 5.0])
-    value = lambda point: -loss.conjugate(point, y, np.full(5, 2.0))  # noqa: E731
+    value = lambda point: -loss.conjugate(point, y, np.full(5, 2.0))
     up, down = slopes(loss.linear(y), a, loss.kink)
     np.testing.assert_allclose(up, (value(a + step) - value(a)) / step, atol=1e-6)
     np.testing.assert_allclose(down, (value(a) - value(a - step)) / step, atol=1e-6)

@@ -1,4 +1,6 @@
-"""The terms of every loss against its definition: conjugates on a grid, slopes and curvatures by differences, starts that are feasible."""
+"""The terms of every loss against its definition: conjugates on a grid, slopes and curvatures by differences,
+starts that are feasible.
+"""
 
 import numpy as np
 import pytest
@@ -21,7 +23,14 @@ from raymkl.optim.losses import (
 )
 
 MARGIN = [Hinge(), SquaredHinge(), Logistic(), Squared()]
-NUMBERS = [EpsilonInsensitive(0.3), Squared(), SquaredEpsilonInsensitive(0.3), Huber(0.7), Quantile(0.8), OneClass()]
+NUMBERS = [
+    EpsilonInsensitive(0.3),
+    Squared(),
+    SquaredEpsilonInsensitive(0.3),
+    Huber(0.7),
+    Quantile(0.8),
+    OneClass(),
+]
 EVERY = [*((loss, True) for loss in MARGIN), *((loss, False) for loss in NUMBERS)]
 GRID = np.linspace(-80, 80, 160_001)
 NAIVE = {
@@ -35,13 +44,19 @@ NAIVE = {
     "quantile": lambda f, y: 0.8 * (y - f) if y > f else -0.2 * (y - f),
     "one_class": lambda f, y: max(0.0, -f),
 }
-every_loss = pytest.mark.parametrize(("loss", "signs"), EVERY, ids=lambda value: getattr(value, "name", str(value)))
+every_loss = pytest.mark.parametrize(
+    ("loss", "signs"), EVERY, ids=lambda value: getattr(value, "name", str(value))
+)
 
 
 def some(signs, n=40, seed=0):
     """Targets, bounds and a number in (0, 1) per row."""
     rng = np.random.default_rng(seed)
-    return rng.choice([-1.0, 1.0], n) if signs else rng.normal(size=n) * 2, rng.uniform(0.2, 3, n), rng.uniform(0.02, 0.98, n)
+    return (
+        rng.choice([-1.0, 1.0], n) if signs else rng.normal(size=n) * 2,
+        rng.uniform(0.2, 3, n),
+        rng.uniform(0.02, 0.98, n),
+    )
 
 
 def inside(terms, share):
@@ -54,7 +69,9 @@ def inside(terms, share):
 def test_value(loss, signs):
     y, _, _ = some(signs)
     f = np.random.default_rng(1).normal(size=len(y)) * 2
-    np.testing.assert_allclose(loss.value(f, y), [NAIVE[loss.name](fi, yi) for fi, yi in zip(f, y, strict=True)], atol=1e-12)
+    np.testing.assert_allclose(
+        loss.value(f, y), [NAIVE[loss.name](fi, yi) for fi, yi in zip(f, y, strict=True)], atol=1e-12
+    )
 
 
 @every_loss
@@ -85,7 +102,7 @@ def test_slope_and_curvature_are_derivatives(loss, signs):
     terms, step = Terms(loss, y, bounds), 1e-5
     a = inside(terms, share)
     a = np.where(np.abs(a) < 1e-3, 0.01 * np.sign(a + 1e-9) * bounds, a)  # not at a kink
-    term = lambda point: -loss.conjugate(point, y, bounds)  # noqa: E731
+    term = lambda point: -loss.conjugate(point, y, bounds)
     slope = (term(a + step) - term(a - step)) / (2 * step) + loss.kink * np.sign(a)
     np.testing.assert_allclose(terms.slope(a), slope, rtol=1e-4, atol=1e-5)
     curvature = -(term(a + step) - 2 * term(a) + term(a - step)) / step**2
@@ -115,7 +132,9 @@ def test_weak_duality(loss, signs):
     a = inside(terms, share)
     assert np.all(bounds * loss.value(f, y) + loss.conjugate(a, y, bounds) >= -a * f - 1e-9)
     best = terms.slope(a) - loss.kink * np.sign(a)
-    np.testing.assert_allclose(bounds * loss.value(best, y) + loss.conjugate(a, y, bounds), -a * best, atol=1e-7)
+    np.testing.assert_allclose(
+        bounds * loss.value(best, y) + loss.conjugate(a, y, bounds), -a * best, atol=1e-7
+    )
 
 
 @pytest.mark.parametrize("loss", [Logistic(), Squared()], ids=lambda loss: loss.name)
@@ -135,7 +154,11 @@ def test_far_slopes_stay_inside_the_box():
     terms = Terms(Logistic(), y, bounds)
     for u in (-1e4, -40.0, 40.0, 1e4):
         a = terms.at_slope(np.full(3, u))
-        assert np.all((a > terms.lower) & (a < terms.upper)) and np.isfinite(terms.slope(a)).all() and np.isfinite(terms.value(a))
+        assert (
+            np.all((a > terms.lower) & (a < terms.upper))
+            and np.isfinite(terms.slope(a)).all()
+            and np.isfinite(terms.value(a))
+        )
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,4 +1,6 @@
-"""Collapsed Gibbs sampling: changes of rank one against fresh decompositions, and visits of all partitions against exact probabilities."""
+"""Collapsed Gibbs sampling: changes of rank one against fresh decompositions, and visits of all partitions
+against exact probabilities.
+"""
 
 from itertools import product
 
@@ -38,12 +40,18 @@ def test_the_density_of_a_row_is_the_student_t():
     slots = Slots.of(U, np.zeros(30, int), 1, PRIOR)
     x = np.array([0.3, -50.0, 0.02])
     found = _log_t(x, slots.counts[0], slots.sums[0], slots.inverses[0], slots.logdets[0], 0.4, 5.0)
-    assert found == pytest.approx(slow.student(x, slots.sums[0] / 30.4, 30.4, 35.0, slots.scatters[0]), rel=1e-9)
+    assert found == pytest.approx(
+        slow.student(x, slots.sums[0] / 30.4, 30.4, 35.0, slots.scatters[0]), rel=1e-9
+    )
 
 
 def partitions(n):
     """Every partition of n rows once, clusters numbered as they come."""
-    return [p for p in product(range(n), repeat=n) if all(v <= max(p[:i], default=-1) + 1 for i, v in enumerate(p))]
+    return [
+        p
+        for p in product(range(n), repeat=n)
+        if all(v <= max(p[:i], default=-1) + 1 for i, v in enumerate(p))
+    ]
 
 
 def first_come(labels):
@@ -53,14 +61,18 @@ def first_come(labels):
 
 @pytest.mark.parametrize("penalty", [0.0, 1.5])
 def test_partitions_are_visited_as_often_as_they_should(penalty):
-    """With a penalty, every new cluster has that of a machine of zeros for all of its rows, as long as it is not trained."""
+    """With a penalty, every new cluster has that of a machine of zeros for all of its rows, as long as it is
+    not trained.
+    """
     rows = np.array([[0.0], [0.4], [1.9], [2.6]])
     prior = Prior(np.zeros(1), 0.3, 3.0, np.eye(1), 0.8)
     logs = {}
     for p in partitions(4):
         groups = [rows[np.equal(p, k)] for k in range(max(p) + 1)]
         logs[p] = sum(
-            evidence(Statistics(np.array([float(len(g))]), g.sum(axis=0)[None], (g.T @ g)[None]), prior)[0] + gammaln(len(g)) + np.log(0.8)
+            evidence(Statistics(np.array([float(len(g))]), g.sum(axis=0)[None], (g.T @ g)[None]), prior)[0]
+            + gammaln(len(g))
+            + np.log(0.8)
             for g in groups
         )
     exact = np.exp(np.array(list(logs.values())) - np.logaddexp.reduce(list(logs.values())))

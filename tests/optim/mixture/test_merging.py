@@ -19,7 +19,11 @@ class Case:
         centers = 2.5 * random.normal(size=(3, 2))
         self.U = centers[random.integers(3, size=70)] + 0.5 * random.normal(size=(70, 2))
         self.R = random.dirichlet(np.full(K, 0.15), size=70) * random.uniform(0.5, 2.0, size=(70, 1))
-        self.losses, self.norms, self.beta = random.exponential(0.7, size=(70, K)), random.exponential(2.0, size=K), beta
+        self.losses, self.norms, self.beta = (
+            random.exponential(0.7, size=(70, K)),
+            random.exponential(2.0, size=K),
+            beta,
+        )
         self.machines = machines
         self.asked = []
 
@@ -29,8 +33,14 @@ class Case:
         r = R / v
         entropy = -np.sum(v * np.where(r > 0, r * np.log(np.where(r > 0, r, 1.0)), 0.0))
         statistics = statistics_of(self.U, R)
-        value = evidence(statistics, PRIOR).sum() + stick_term(statistics.counts, PRIOR.concentration) + entropy
-        return value - (self.beta * np.sum(R * self.losses[:, machine]) + self.norms[machine].sum() if self.machines else 0.0)
+        value = (
+            evidence(statistics, PRIOR).sum() + stick_term(statistics.counts, PRIOR.concentration) + entropy
+        )
+        return value - (
+            self.beta * np.sum(R * self.losses[:, machine]) + self.norms[machine].sum()
+            if self.machines
+            else 0.0
+        )
 
     def joined(self, R, machine, i, j, chosen):
         R, machine = R.copy(), np.array(machine)
@@ -43,8 +53,13 @@ class Case:
         v = self.R.sum(axis=1)
         for i, j in pairs:
             r, s = self.R[:, i] / v, self.R[:, j] / v
-            terms = [(x * np.log(x) if x > 0 else 0.0) for x in (r + s)], [(x * np.log(x) if x > 0 else 0.0) for x in r]
-            out.append(-v @ (np.array(terms[0]) - terms[1] - np.array([x * np.log(x) if x > 0 else 0.0 for x in s])))
+            terms = (
+                [(x * np.log(x) if x > 0 else 0.0) for x in (r + s)],
+                [(x * np.log(x) if x > 0 else 0.0) for x in r],
+            )
+            out.append(
+                -v @ (np.array(terms[0]) - terms[1] - np.array([x * np.log(x) if x > 0 else 0.0 for x in s]))
+            )
         return np.array(out)
 
     def cross(self, pairs):
@@ -92,7 +107,9 @@ def test_several_merges_are_disjoint_and_raise_the_bound(seed):
 
 
 def test_losses_are_asked_for_few_pairs():
-    """Three groups far apart, each of them in three pieces: no loss could make up for a merge of two groups."""
+    """Three groups far apart, each of them in three pieces: no loss could make up for a merge of two
+    groups.
+    """
     case, group = Case(0, K=9), np.arange(70) % 3
     case.U = 100.0 * np.eye(3, 2)[group] + np.random.default_rng(0).normal(size=(70, 2))
     case.R = np.eye(9)[3 * group + np.arange(70) // 3 % 3]

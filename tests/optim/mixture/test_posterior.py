@@ -36,7 +36,12 @@ def test_posteriors_are_the_conjugate_ones(K):
         r = R[:, k]
         assert tau == pytest.approx(0.3 + r.sum()) and nu == pytest.approx(5.5 + r.sum())
         np.testing.assert_allclose(mean, (0.3 * PRIOR.mean + r @ X) / tau)
-        scatter = PRIOR.scatter + 0.3 * np.outer(PRIOR.mean, PRIOR.mean) + (X.T * r) @ X - tau * np.outer(mean, mean)
+        scatter = (
+            PRIOR.scatter
+            + 0.3 * np.outer(PRIOR.mean, PRIOR.mean)
+            + (X.T * r) @ X
+            - tau * np.outer(mean, mean)
+        )
         np.testing.assert_allclose(S, scatter, atol=1e-9)
         assert q.sticks[0, k] == pytest.approx(1 + r.sum())
         assert q.sticks[1, k] == pytest.approx(0.7 + R[:, k + 1 :].sum())
@@ -46,9 +51,13 @@ def test_posteriors_are_the_conjugate_ones(K):
 def test_densities_are_those_of_the_formulas(K):
     _, q = posterior(K)
     U = X[:7] - PRIOR.mean
-    expected = [[slow.expected_log_density(x, *parts) for parts in components(q)] for x in X[:7]] + slow.expected_log_weights(q.sticks)
+    expected = [
+        [slow.expected_log_density(x, *parts) for parts in components(q)] for x in X[:7]
+    ] + slow.expected_log_weights(q.sticks)
     np.testing.assert_allclose(mix.expected_logs(q).logs(U), expected, rtol=1e-10)
-    t = [[slow.student(x, *parts) for parts in components(q)] for x in X[:7]] + np.log(slow.weights(q.sticks.copy()))
+    t = [[slow.student(x, *parts) for parts in components(q)] for x in X[:7]] + np.log(
+        slow.weights(q.sticks.copy())
+    )
     np.testing.assert_allclose(mix.predictive(q).logs(U), t, rtol=1e-9)
     assert mix.expected_weights(q.sticks).sum() == pytest.approx(1.0, abs=1e-12)
 
@@ -56,7 +65,9 @@ def test_densities_are_those_of_the_formulas(K):
 def test_divergence_is_that_of_the_formulas():
     _, q = posterior(3)
     prior = (PRIOR.mean, PRIOR.mean_precision, PRIOR.degrees_of_freedom, PRIOR.scatter)
-    exact = slow.kl_of_sticks(q.sticks, 0.7) + sum(slow.kl_of_component(*parts, *prior) for parts in components(q))
+    exact = slow.kl_of_sticks(q.sticks, 0.7) + sum(
+        slow.kl_of_component(*parts, *prior) for parts in components(q)
+    )
     assert mix.divergence(q, PRIOR) == pytest.approx(exact, rel=1e-6)
     nobody = mix.Statistics(np.zeros(3), np.zeros((3, D)), np.zeros((3, D, D)))
     assert mix.divergence(mix.posterior_of(nobody, PRIOR), PRIOR) == pytest.approx(0.0, abs=1e-10)

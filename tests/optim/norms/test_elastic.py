@@ -17,7 +17,9 @@ VALUES = arrays(float, st.integers(1, 9), elements=st.one_of(st.just(0.0), st.fl
 @settings(max_examples=30, deadline=None)
 def test_lengths_solve_their_equation(p, mix, v):
     lengths, r = ElasticNetNorm(p, mix).lengths(v)
-    assert r == pytest.approx(0.0 if v.max() == 0 else v.max() * np.sum((lengths / v.max()) ** p) ** (1 / p), rel=1e-12)
+    assert r == pytest.approx(
+        0.0 if v.max() == 0 else v.max() * np.sum((lengths / v.max()) ** p) ** (1 / p), rel=1e-12
+    )
     if r > 0:
         shown = lengths > 1e-250 * r
         found = mix * r * (lengths / r) ** (p - 1) + (1 - mix) * lengths

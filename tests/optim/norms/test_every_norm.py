@@ -1,4 +1,6 @@
-"""What every norm promises: both sides against a conic solver, gradient and Hessian against differences, homogeneity, pickles."""
+"""What every norm promises: both sides against a conic solver, gradient and Hessian against differences,
+homogeneity, pickles.
+"""
 
 import copy
 import pickle
@@ -38,9 +40,15 @@ NORMS = {
         for q in (1.0, 4 / 3, 2.0, 3.0, np.inf)
     },
     **{f"E {name}": QuadraticNorm(E) for name, E in MATRICES.items()},
-    **{f"elastic {p:.3g}, {mix}": ElasticNetNorm(p, mix) for p in (1.0, 1.2, 4 / 3, 2.0, 3.0, np.inf) for mix in (0.05, 0.5, 0.95)},
+    **{
+        f"elastic {p:.3g}, {mix}": ElasticNetNorm(p, mix)
+        for p in (1.0, 1.2, 4 / 3, 2.0, 3.0, np.inf)
+        for mix in (0.05, 0.5, 0.95)
+    },
 }
-SMOOTH = {name: norm for name, norm in NORMS.items() if not norm.fixed and max(norm.exponents, default=1.0) < np.inf}
+SMOOTH = {
+    name: norm for name, norm in NORMS.items() if not norm.fixed and max(norm.exponents, default=1.0) < np.inf
+}
 every = pytest.mark.parametrize("norm", NORMS.values(), ids=NORMS)
 smooth = pytest.mark.parametrize("norm", SMOOTH.values(), ids=SMOOTH)
 TERMS = arrays(float, M, elements=st.floats(0.01, 100.0))
@@ -65,7 +73,9 @@ def primal_by_definition(norm, lengths):
     if isinstance(norm, ElasticNetNorm):
         return norm.mix * size_of(lengths, norm.p) ** 2 + (1 - norm.mix) * lengths @ lengths
     t = cp.Variable(len(lengths))
-    return cp.Problem(cp.Minimize(cp.sum_squares(np.linalg.inv(np.linalg.cholesky(norm.E)) @ t)), [t >= lengths]).solve(solver=cp.CLARABEL)
+    return cp.Problem(
+        cp.Minimize(cp.sum_squares(np.linalg.inv(np.linalg.cholesky(norm.E)) @ t)), [t >= lengths]
+    ).solve(solver=cp.CLARABEL)
 
 
 def dual_by_definition(norm, s):
@@ -73,19 +83,26 @@ def dual_by_definition(norm, s):
     v, lengths = np.sqrt(s), cp.Variable(len(s), nonneg=True)
     if isinstance(norm, QuadraticNorm):
         z = cp.Variable(len(s))
-        return cp.Problem(cp.Minimize(cp.sum_squares(np.linalg.cholesky(norm.E).T @ z)), [z >= v]).solve(solver=cp.CLARABEL)
+        return cp.Problem(cp.Minimize(cp.sum_squares(np.linalg.cholesky(norm.E).T @ z)), [z >= v]).solve(
+            solver=cp.CLARABEL
+        )
     if isinstance(norm, ElasticNetNorm):
         penalty = norm.mix * cp.square(size(lengths, norm.p)) + (1 - norm.mix) * cp.sum_squares(lengths)
     elif isinstance(norm, LpNorm):
         penalty = cp.square(size(lengths, norm.p))
     else:
-        parts = [lengths[np.flatnonzero([label == g for label in norm.groups])] for g in dict.fromkeys(norm.groups)]
+        parts = [
+            lengths[np.flatnonzero([label == g for label in norm.groups])] for g in dict.fromkeys(norm.groups)
+        ]
         penalty = cp.square(size(cp.hstack([size(part, norm.p) for part in parts]), norm.outer))
     return cp.Problem(cp.Maximize(2 * v @ lengths - penalty)).solve(solver=cp.CLARABEL)
 
 
 def jacobian(function, s, step=1e-6):
-    columns = [(function(s + step * s[m] * e) - function(s - step * s[m] * e)) / (2 * step * s[m]) for m, e in enumerate(np.eye(len(s)))]
+    columns = [
+        (function(s + step * s[m] * e) - function(s - step * s[m] * e)) / (2 * step * s[m])
+        for m, e in enumerate(np.eye(len(s)))
+    ]
     return np.array(columns).T
 
 
@@ -98,7 +115,7 @@ def as_matrix(parts):
     return np.diag(d) - (t.T * c) @ t
 
 
-# -- both sides ------------------------------------------------------------------------------------------------------------
+# -- both sides ------------------------------------------------------------------------------------
 
 
 @every
@@ -135,7 +152,9 @@ def test_no_lengths_are_better(norm, s, lengths):
 def test_both_sides_grow_with_the_square_of_the_lengths(norm, s, scale):
     assert norm.dual(s * scale) == pytest.approx(norm.dual(s) * scale, rel=1e-10)
     assert norm.primal(np.sqrt(s * scale)) == pytest.approx(norm.primal(np.sqrt(s)) * scale, rel=1e-10)
-    np.testing.assert_allclose(norm.weights(s * scale), norm.weights(s), rtol=1e-7, atol=1e-9 * norm.weights(s).max())
+    np.testing.assert_allclose(
+        norm.weights(s * scale), norm.weights(s), rtol=1e-7, atol=1e-9 * norm.weights(s).max()
+    )
 
 
 @every
@@ -145,7 +164,7 @@ def test_nothing_selected_yet_gives_the_start(norm):
     assert norm.start(M).shape == (M,) and norm.start(M).max() > 0
 
 
-# -- derivatives -----------------------------------------------------------------------------------------------------------
+# -- derivatives -----------------------------------------------------------------------------------
 
 
 @smooth
@@ -165,11 +184,13 @@ def test_curvature_is_the_derivative_of_the_weights(norm):
 
 @every
 def test_fixed_weights_do_not_follow(norm):
-    assert norm.fixed == all(np.allclose(norm.weights(RNG.uniform(0.1, 5.0, M)), norm.start(M)) for _ in range(3))
+    assert norm.fixed == all(
+        np.allclose(norm.weights(RNG.uniform(0.1, 5.0, M)), norm.start(M)) for _ in range(3)
+    )
     assert not norm.fixed or norm.curvature(S) is None
 
 
-# -- what the rules ask ----------------------------------------------------------------------------------------------------
+# -- what the rules ask ----------------------------------------------------------------------------
 
 
 @every
@@ -222,7 +243,7 @@ def test_different_norms_are_different():
     assert len({repr(norm) for norm in NORMS.values()}) == len(NORMS)
 
 
-# -- norms that are others -------------------------------------------------------------------------------------------------
+# -- norms that are others -------------------------------------------------------------------------
 
 ONE_LEVEL = {
     "one group": lambda p: GroupedNorm(p, [0] * M, outer=3.0),
@@ -237,7 +258,9 @@ ONE_LEVEL = {
 @settings(max_examples=15, deadline=None)
 def test_groups_that_say_nothing_are_a_block_norm(p, made, s):
     one, other = made(p), LpNorm(p)
-    assert one.dual(s) == pytest.approx(other.dual(s), rel=1e-12) and one.primal(s) == pytest.approx(other.primal(s), rel=1e-12)
+    assert one.dual(s) == pytest.approx(other.dual(s), rel=1e-12) and one.primal(s) == pytest.approx(
+        other.primal(s), rel=1e-12
+    )
     np.testing.assert_allclose(one.weights(s), other.weights(s), rtol=1e-10, atol=1e-14)
     assert (one.fixed, one.bounded, one.has_ball, one.selects is None) == (
         other.fixed,

@@ -1,4 +1,6 @@
-"""A norm with a ball per group: every method against its definition, group by group, and against a conic solver."""
+"""A norm with a ball per group: every method against its definition, group by group, and against a conic
+solver.
+"""
 
 import cvxpy as cp
 import numpy as np
@@ -101,12 +103,16 @@ def test_cutting_planes_respect_every_ball(p):
     assert found == pytest.approx(best, rel=1e-3)
 
 
-# -- two levels ----------------------------------------------------------------------------------------------------------
+# -- two levels ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "labels",
-    [["a", "b", "a", "c", "b", "a"], (("x", 1), None, ("x", 1), 2.5, None, ("x", 1)), np.array([7, 3, 7, 1, 3, 7])],
+    [
+        ["a", "b", "a", "c", "b", "a"],
+        (("x", 1), None, ("x", 1), 2.5, None, ("x", 1)),
+        np.array([7, 3, 7, 1, 3, 7]),
+    ],
     ids=["texts", "mixed", "array"],
 )
 def test_labels_may_be_anything(labels):
@@ -129,7 +135,10 @@ def test_weights_are_the_best_of_a_nested_ball(p, outer, s):
     norm = GroupedNorm(p, GROUPS, outer=outer)
 
     def gauge(theta):
-        inside = [part.max() if p == 2 else np.sum(part ** weight_norm(p)) ** (1 / weight_norm(p)) for part in by_group(theta)]
+        inside = [
+            part.max() if p == 2 else np.sum(part ** weight_norm(p)) ** (1 / weight_norm(p))
+            for part in by_group(theta)
+        ]
         return np.sum(np.array(inside) ** weight_norm(outer)) ** (1 / weight_norm(outer))
 
     theta, rng = norm.weights(s), np.random.default_rng(0)
@@ -145,8 +154,14 @@ def test_weights_are_the_best_of_a_nested_ball(p, outer, s):
 
 
 def test_cutting_planes_are_there_for_balls_of_groups_alone():
-    assert GroupedNorm(1.2, GROUPS).has_cutting_planes and GroupedNorm(1.2, [0, 0, 0], outer=3.0).has_cutting_planes
-    assert not GroupedNorm(1.2, GROUPS, outer=1.0).has_cutting_planes and not GroupedNorm(3.0, GROUPS).has_cutting_planes
+    assert (
+        GroupedNorm(1.2, GROUPS).has_cutting_planes
+        and GroupedNorm(1.2, [0, 0, 0], outer=3.0).has_cutting_planes
+    )
+    assert (
+        not GroupedNorm(1.2, GROUPS, outer=1.0).has_cutting_planes
+        and not GroupedNorm(3.0, GROUPS).has_cutting_planes
+    )
 
 
 @pytest.mark.parametrize(

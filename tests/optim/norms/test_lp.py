@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from raymkl.optim.norms import LpNorm, block_norm, power_norm, weight_norm
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*being approximated")  # cvxpy on exponents that are not small fractions
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*being approximated"
+)  # cvxpy on exponents that are not small fractions
 
 SPARSE = [1.0, 1.05, 4 / 3, 1.8]  # weights in a ball
 DENSE = [3.0, 10.0, np.inf]  # weights in the reversed set
@@ -23,7 +25,9 @@ def naive_norm(values, k):
 
 
 def random_feasible(rng, n, p):
-    """theta in the ball (p < 2), or in the reversed set sum theta^q <= 1 with q < 0 (p > 2); often on the boundary."""
+    """theta in the ball (p < 2), or in the reversed set sum theta^q <= 1 with q < 0 (p > 2); often on the
+    boundary.
+    """
     theta = rng.uniform(1e-3, 1, n) ** rng.choice([0.3, 1.0, 4.0])
     theta /= naive_norm(theta, weight_norm(p))
     stretch = rng.choice([1.0, rng.uniform(0.5, 1.0)])
@@ -32,7 +36,10 @@ def random_feasible(rng, n, p):
 
 def gradient(function, x, step=1e-6):
     """Central differences; rows are the outputs."""
-    columns = [(function(x + step * x[i] * e) - function(x - step * x[i] * e)) / (2 * step * x[i]) for i, e in enumerate(np.eye(len(x)))]
+    columns = [
+        (function(x + step * x[i] * e) - function(x - step * x[i] * e)) / (2 * step * x[i])
+        for i, e in enumerate(np.eye(len(x)))
+    ]
     return np.array(columns).T
 
 
@@ -88,7 +95,9 @@ def test_no_feasible_weights_are_better(p):
 def test_weights_are_the_maximiser_that_cvxpy_finds(p):
     s = np.random.default_rng(1).uniform(0.1, 3, 6)
     theta = cp.Variable(6, nonneg=True)
-    value = cp.Problem(cp.Maximize(s @ theta), [cp.pnorm(theta, weight_norm(p)) <= 1]).solve(solver=cp.CLARABEL)
+    value = cp.Problem(cp.Maximize(s @ theta), [cp.pnorm(theta, weight_norm(p)) <= 1]).solve(
+        solver=cp.CLARABEL
+    )
     assert LpNorm(p).dual(s) == pytest.approx(value, rel=1e-6)
     assert np.allclose(LpNorm(p).weights(s), theta.value, atol=1e-3)
 
@@ -97,7 +106,9 @@ def test_weights_are_the_maximiser_that_cvxpy_finds(p):
 def test_weights_are_the_minimiser_that_cvxpy_finds(p):
     s = np.random.default_rng(2).uniform(0.1, 3, 6)
     theta = cp.Variable(6, pos=True)
-    value = cp.Problem(cp.Minimize(s @ theta), [cp.sum(cp.power(theta, weight_norm(p))) <= 1]).solve(solver=cp.CLARABEL)
+    value = cp.Problem(cp.Minimize(s @ theta), [cp.sum(cp.power(theta, weight_norm(p))) <= 1]).solve(
+        solver=cp.CLARABEL
+    )
     assert LpNorm(p).dual(s) == pytest.approx(value, rel=1e-5)
     assert np.allclose(LpNorm(p).weights(s), theta.value, rtol=1e-2)
 
@@ -142,7 +153,9 @@ def test_weights_from_lengths_minimise_the_weighted_sum(p, lengths, seed):
     assert naive_norm(theta, weight_norm(p)) == pytest.approx(1.0, rel=1e-9)
     best = np.sum(lengths**2 / theta)
     assert best == pytest.approx(norm.primal(lengths), rel=1e-9)
-    assert all(np.sum(lengths**2 / random_feasible(rng, len(lengths), p)) >= best * (1 - 1e-9) for _ in range(10))
+    assert all(
+        np.sum(lengths**2 / random_feasible(rng, len(lengths), p)) >= best * (1 - 1e-9) for _ in range(10)
+    )
 
 
 @pytest.mark.parametrize("p", [1.05, 4 / 3, 1.8])
@@ -219,7 +232,9 @@ def test_curvature_scales_with_one_over_s(p, scale):
 
 
 @pytest.mark.parametrize("p", ALL)
-@pytest.mark.parametrize("s", [[1.0, 0.0], [0.0, 0.0], [0.0], [1e200, 1e-200], [1e200, 0.0], [1e-200, 0.0]], ids=str)
+@pytest.mark.parametrize(
+    "s", [[1.0, 0.0], [0.0, 0.0], [0.0], [1e200, 1e-200], [1e200, 0.0], [1e-200, 0.0]], ids=str
+)
 def test_zeros_and_mixed_scales_stay_numbers(p, s):
     norm, s = LpNorm(p), np.array(s)
     theta = norm.weights(s)
@@ -228,7 +243,9 @@ def test_zeros_and_mixed_scales_stay_numbers(p, s):
 
 
 @pytest.mark.parametrize("p", CURVED)
-@pytest.mark.parametrize("s", [[1.0, 0.0], [0.0, 0.0], [0.0], [1e200, 1e-200], [1e200, 0.0], [1e-200, 0.0]], ids=str)
+@pytest.mark.parametrize(
+    "s", [[1.0, 0.0], [0.0, 0.0], [0.0], [1e200, 1e-200], [1e200, 0.0], [1e-200, 0.0]], ids=str
+)
 def test_curvature_of_zeros_and_mixed_scales_stays_a_number(p, s):
     d, c, t = LpNorm(p).curvature(np.array(s))
     assert not np.isnan(d).any() and not np.isnan(c) and not np.isnan(t).any()

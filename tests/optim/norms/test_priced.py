@@ -57,7 +57,9 @@ def test_where_nobody_pays():
     assert np.array_equal(norm.without_idle(np.array([0.1, 1e-9]), s, 1e-6), [0.1, 0.0])
     assert np.array_equal(norm.without_idle(np.array([0.1, 1e-9]), np.array([9.0, 8.0]), np.inf), [0.1, 0.0])
     rule = Follow(norm, np.ones(2, bool), 1e-3)
-    assert np.array_equal(rule.before_step(np.ones(2), s, np.full(2, 1.0)), [0.0, 0.0])  # round-off does not make a kernel worth its price
+    assert np.array_equal(
+        rule.before_step(np.ones(2), s, np.full(2, 1.0)), [0.0, 0.0]
+    )  # round-off does not make a kernel worth its price
     assert rule.response(s, np.ones((3, 2)), np.eye(2)) is None
 
 

@@ -61,7 +61,9 @@ def test_the_solver_is_set_up_once(monkeypatch):
 
     made = []
     old = osqp.OSQP.setup
-    monkeypatch.setattr(osqp.OSQP, "setup", lambda self, *args, **more: (made.append(1), old(self, *args, **more))[1])
+    monkeypatch.setattr(
+        osqp.OSQP, "setup", lambda self, *args, **more: (made.append(1), old(self, *args, **more))[1]
+    )
     norm, rng = QuadraticNorm(definite(15, 6)), np.random.default_rng(0)
     for _ in range(30):
         norm.weights(rng.uniform(0, 1, 15) ** 4)
@@ -93,7 +95,10 @@ def test_kernels_that_speak_for_others_silence_them():
 
 
 def test_curvature_of_vanishing_terms_is_a_number():
-    for norm in (QuadraticNorm(definite(4, 8)), QuadraticNorm(2.5 * np.eye(4) - np.eye(4, k=1) - np.eye(4, k=-1))):
+    for norm in (
+        QuadraticNorm(definite(4, 8)),
+        QuadraticNorm(2.5 * np.eye(4) - np.eye(4, k=1) - np.eye(4, k=-1)),
+    ):
         found = norm.curvature(np.array([1.0, 0.0, 2.0, 1e-200]))
         assert np.isfinite(found[:, [0, 2]][[0, 2]]).all() and not np.isnan(found).any()
 

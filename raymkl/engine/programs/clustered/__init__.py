@@ -1,1 +1,3 @@
-"""Clusters with a machine each: a mixture over the rows of all shards, and machines over random features that have a say in it."""
+"""Clusters with a machine each: a mixture over the rows of all shards, and machines over random features that
+have a say in it.
+"""

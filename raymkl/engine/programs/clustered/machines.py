@@ -9,10 +9,11 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Layout:
-    """What all machines have in common. n_features : D. n_classes : M. seed : of the noise. center : (d,) where features have angle 0.
+    """What all machines have in common. n_features : D. n_classes : M. seed : of the noise. center : (d,)
+    where features have angle 0.
 
-    Angles are those of x - center, so that scales can be learned of columns that are far from zero; the model that is handed over has them
-    of x (see `random_features.moved_origin`).
+    Angles are those of x - center, so that scales can be learned of columns that are far from zero; the model
+    that is handed over has them of x (see `random_features.moved_origin`).
     """
 
     n_features: int
@@ -25,7 +26,8 @@ class Layout:
 class Machines:
     """One machine per cluster. coef : (K, M, 2 D). log_scales : (K, d). origins : (K,) whose noise they have.
 
-    stamps : (K,) numbers that no two different machines of a run share: what was computed of a machine is known by its stamp.
+    stamps : (K,) numbers that no two different machines of a run share: what was computed of a machine is
+    known by its stamp.
     """
 
     coef: np.ndarray
@@ -49,9 +51,11 @@ class Machines:
 
 @dataclass(frozen=True)
 class Batch:
-    """One step of the descent. coef, log_scales : of the clusters (A,) that take part in it, float32. epoch, step : where in the schedule.
+    """One step of the descent. coef, log_scales : of the clusters (A,) that take part in it, float32. epoch,
+    step : where in the schedule.
 
-    origins : (A,). clusters : (A,) their numbers. steps : (A,) of an epoch. seed : of the draws. scales : whether to move the scales.
+    origins : (A,). clusters : (A,) their numbers. steps : (A,) of an epoch. seed : of the draws. scales :
+    whether to move the scales.
     """
 
     clusters: np.ndarray

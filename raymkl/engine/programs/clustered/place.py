@@ -1,4 +1,6 @@
-"""Where a run over a mixture is: all that it has to know between two calls to the shards, and how that is kept in a checkpoint."""
+"""Where a run over a mixture is: all that it has to know between two calls to the shards, and how that is
+kept in a checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ from .machines import Layout, Machines
 
 @dataclass(frozen=True)
 class Frame:
-    """What does not change in a run. weight : of all rows. center, spread : (d,) their mean and standard deviations."""
+    """What does not change in a run.
+
+    weight : of all rows. center, spread : (d,) their mean and standard deviations.
+    """
 
     weight: float
     center: np.ndarray
@@ -27,11 +32,13 @@ class Frame:
 class Place:
     """Where a run is.
 
-    stage : before the passes of an iteration, amid a descent, or done. posterior : to go on from. machines : likewise; those before the
-    descent while there is one. labels : (rows of positive weight,) of the last sample. descent : where it is. epoch : of the descent.
-    epochs : of all so far, which number the draws. next_stamp, next_origin : numbers that no machine has had. bound, rise : at the end of
-    the last iteration, and what it rose by. history : rows. samples : labels of all sweeps. seconds_before : of the runs before
-    this one. final_labels : (n,) of all rows, before the final phase.
+    stage : before the passes of an iteration, amid a descent, or done. posterior : to go on from. machines :
+    likewise; those before the descent while there is one. labels : (rows of positive weight,) of the last
+    sample. descent : where it is. epoch : of the descent.
+    epochs : of all so far, which number the draws. next_stamp, next_origin : numbers that no machine has had.
+    bound, rise : at the end of the last iteration, and what it rose by. history : rows. samples : labels of
+    all sweeps. seconds_before : of the runs before this one. final_labels : (n,) of all rows, before the
+    final phase.
     """
 
     stage: str
@@ -68,7 +75,11 @@ def unpacked(state: dict) -> Place:
     """The place that was packed; raises KeyError, TypeError or ValueError for something else."""
     values = {part.name: state[part.name] for part in fields(Place)}
     for name, kind in PARTS.items():
-        values[name] = None if values[name] is None else kind(**{key: _own(value) for key, value in values[name].items()})
+        values[name] = (
+            None
+            if values[name] is None
+            else kind(**{key: _own(value) for key, value in values[name].items()})
+        )
     values["seconds_before"] = float(state.get("seconds", values["seconds_before"]))
     return Place(**{name: _own(value) for name, value in values.items()})
 

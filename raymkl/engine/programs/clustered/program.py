@@ -1,13 +1,16 @@
-"""Clusters, and a machine for each, learned together: one bound, which every step raises or leaves where it is.
+"""Clusters, and a machine for each, learned together: one bound, which every step raises or leaves where it
+is.
 
 An iteration (variational inference):
 
     mixture    some passes over the rows: responsibilities, then posteriors
     merge      clusters are joined where that raises the bound
-    machines   descent of the machines on the rows of their clusters; one that got worse takes its old self back
+    machines   descent of the machines on the rows of their clusters; one that got worse takes its old self
+               back
 
-and at the end, once, the machines are trained on memberships, which know no labels (`final`), because new rows come without. Gibbs sampling
-puts a sweep in the place of the first two. Without machines (`DirichletProcessMixture`) there are passes, and merges where they settle.
+and at the end, once, the machines are trained on memberships, which know no labels (`final`), because new
+rows come without. Gibbs sampling puts a sweep in the place of the first two. Without machines
+(`DirichletProcessMixture`) there are passes, and merges where they settle.
 """
 
 from __future__ import annotations
@@ -35,29 +38,36 @@ from .start import first_statistics, mean_and_variances, prior_of, spreads, sum_
 
 # Passes of an iteration.
 PASSES = 5
-# Without machines, merges are looked for when an iteration raises the bound by less than this per unit of weight.
+# Without machines, merges are looked for when an iteration raises the bound by less than this per unit of
+# weight.
 SETTLED = 1e-3
 # Logarithms of scales stay within this of the usual ones, whatever the rate.
 FARTHEST_SCALES = 12.0
 SHARES, LAYOUT = "shares", "layout"
-# Where a run can be: before the passes of an iteration; amid a descent, of an iteration, after the mixture, or of the final phase; done.
+# Where a run can be: before the passes of an iteration; amid a descent, of an iteration, after the mixture,
+# or of the final phase; done.
 MIXTURE, MACHINES, AFTER, FINAL, DONE = "mixture", "machines", "after", "final", "done"
 GIBBS_STREAM = 3
 
 
 class MixtureProgram(Program):
-    """Learn a mixture of the rows of all shards. view : which rows. y : (n,) classes, None without machines. weights : (n,)."""
+    """Learn a mixture of the rows of all shards.
+
+    view : which rows. y : (n,) classes, None without machines. weights : (n,).
+    """
 
     checkpointed = True
 
     def __init__(self, view: Any, y: np.ndarray | None, weights: np.ndarray, settings: MixtureSettings):
         self.view, self.y, self.weights, self.settings = view, y, weights, settings
         self.place: Place | None = None
-        self.carried: Pass | None = None  # the last pass, if it is the one that the next iteration begins with
+        self.carried: Pass | None = (
+            None  # the last pass, if it is the one that the next iteration begins with
+        )
         self.shared: Pass | None = None  # the pass whose shares a descent goes by, once the shards have them
         self.found: Learned | None = None
 
-    # -- the run ------------------------------------------------------------------------------------------------------
+    # -- the run -----------------------------------------------------------------------------------
 
     def rounds(self, coordinator: Coordinator) -> Iterator[list[dict]]:
         self.coordinator, self.crew, self.started = coordinator, coordinator.crew, time.perf_counter()
@@ -124,7 +134,9 @@ class MixtureProgram(Program):
 
     def _begin(self) -> None:
         settings, n = self.settings, int(np.count_nonzero(self.weights))
-        statistics = first_statistics(self.crew, n, settings.n_clusters, self.frame.center, self.frame.spread, settings.seed)
+        statistics = first_statistics(
+            self.crew, n, settings.n_clusters, self.frame.center, self.frame.spread, settings.seed
+        )
         K = len(statistics.counts)
         machines = None
         if settings.machines is not None:
@@ -143,16 +155,25 @@ class MixtureProgram(Program):
         spread = self.frame.spread
         return np.log(self.settings.machines.scale * np.sqrt(2.0 / len(spread)) / spread)
 
-    def _renewed(self, statistics: Statistics, machines: Machines | None) -> tuple[Posterior, Machines | None]:
-        """Posteriors for the responsibilities that these are the statistics of; clusters by size, if that helps."""
+    def _renewed(
+        self, statistics: Statistics, machines: Machines | None
+    ) -> tuple[Posterior, Machines | None]:
+        """Posteriors for the responsibilities that these are the statistics of; clusters by size, if that
+        helps.
+        """
         order = best_order(statistics.counts, self.frame.prior.concentration)
         if order is not None:
             statistics, machines = statistics.take(order), None if machines is None else machines.take(order)
         return posterior_of(statistics, self.frame.prior), machines
 
     def _bound(self, found: Pass) -> float:
-        """The bound at the place's posteriors and machines, of which a pass has found the part of the rows."""
-        value, beta = found.value - divergence(self.place.posterior, self.frame.prior), self.settings.label_weight
+        """The bound at the place's posteriors and machines, of which a pass has found the part of the
+        rows.
+        """
+        value, beta = (
+            found.value - divergence(self.place.posterior, self.frame.prior),
+            self.settings.label_weight,
+        )
         if beta > 0:
             value -= beta / (2.0 * self.settings.machines.C) * float(self.place.machines.squared_norms.sum())
         return value
@@ -161,7 +182,13 @@ class MixtureProgram(Program):
         seconds = self.place.seconds_before + time.perf_counter() - self.started
         clusters = self.place.posterior.n_clusters
         self.place.history.append(
-            {"iteration": self.place.iteration, "phase": phase, "seconds": seconds, "bound": float(bound), "clusters": clusters}
+            {
+                "iteration": self.place.iteration,
+                "phase": phase,
+                "seconds": seconds,
+                "bound": float(bound),
+                "clusters": clusters,
+            }
         )
 
     def _news(self) -> list[dict]:
@@ -173,12 +200,18 @@ class MixtureProgram(Program):
     def _pass(self, keep: bool = False) -> Pass:
         place = self.place
         arguments = (place.posterior, place.machines, self.settings.label_weight, keep)
-        return sum_of(self.crew.keep(SHARES, on_shards.expect, *arguments) if keep else self.crew.apply(on_shards.expect, *arguments))
+        return sum_of(
+            self.crew.keep(SHARES, on_shards.expect, *arguments)
+            if keep
+            else self.crew.apply(on_shards.expect, *arguments)
+        )
 
-    # -- clusters -----------------------------------------------------------------------------------------------------
+    # -- clusters ----------------------------------------------------------------------------------
 
     def _mixture(self) -> None:
-        """Passes, and merges: in every iteration but the first where there are machines, else when the passes have settled."""
+        """Passes, and merges: in every iteration but the first where there are machines, else when the passes
+        have settled.
+        """
         place, labels_count = self.place, self.settings.label_weight > 0
         found = self._pass() if self.carried is None else self.carried
         self.carried = None
@@ -192,7 +225,10 @@ class MixtureProgram(Program):
                 found = self._merge(found)
             self._next(MACHINES, found)
             return
-        before, settled = place.posterior.n_clusters, bound - place.bound < max(self.settings.tol, SETTLED) * self.frame.weight
+        before, settled = (
+            place.posterior.n_clusters,
+            bound - place.bound < max(self.settings.tol, SETTLED) * self.frame.weight,
+        )
         if settled or place.iteration >= self.settings.max_iter:
             found = self._merge(self._pass(keep=True))
             bound = self._bound(found)
@@ -201,13 +237,18 @@ class MixtureProgram(Program):
         self._end_iteration(bound, more=place.posterior.n_clusters < before)
 
     def _merge(self, found: Pass) -> Pass:
-        """Join clusters as long as that raises the bound. found : the pass whose shares the shards have; returns the last such one."""
+        """Join clusters as long as that raises the bound.
+
+        found : the pass whose shares the shards have; returns the last such one.
+        """
         place, settings, beta = self.place, self.settings, self.settings.label_weight
         merged = False
         while place.posterior.n_clusters > 1:
             costs = None
             if beta > 0:
-                costs = Costs(beta * found.losses, beta / (2.0 * settings.machines.C) * place.machines.squared_norms)
+                costs = Costs(
+                    beta * found.losses, beta / (2.0 * settings.machines.C) * place.machines.squared_norms
+                )
             merges = choose_merges(
                 found.statistics,
                 self.frame.prior,
@@ -232,7 +273,10 @@ class MixtureProgram(Program):
             # Every row begins where its share is largest.
             place.labels = self._labels()[self.weights > 0]
         n = int(np.count_nonzero(self.weights))
-        rows, _ = (np.concatenate(part) for part in zip(*self.crew.apply(on_shards.some_rows, np.arange(n)), strict=True))
+        rows, _ = (
+            np.concatenate(part)
+            for part in zip(*self.crew.apply(on_shards.some_rows, np.arange(n)), strict=True)
+        )
         K = place.posterior.n_clusters
         penalties = np.zeros((n, K))
         if beta > 0:
@@ -265,23 +309,35 @@ class MixtureProgram(Program):
     def _labels(self) -> np.ndarray:
         """(n,) the cluster with the largest share of each row."""
         place = self.place
-        parts = self.crew.apply(on_shards.final_labels, place.posterior, place.machines, self.settings.label_weight, self.y)
+        parts = self.crew.apply(
+            on_shards.final_labels, place.posterior, place.machines, self.settings.label_weight, self.y
+        )
         return np.concatenate(parts)
 
     def _machines_of(self, slots: np.ndarray, fresh: np.ndarray) -> Machines:
-        """Machines of the clusters in some slots; those that are fresh begin anew, with noise of their own."""
+        """Machines of the clusters in some slots; those that are fresh begin anew, with noise of their
+        own.
+        """
         place = self.place
         old = place.machines
         count = int(np.count_nonzero(fresh[slots]))
         new = self._new_machines(place.next_origin + np.arange(count), place.next_stamp + np.arange(count))
         place.next_origin += count
         place.next_stamp += count
-        both = Machines(*(np.concatenate([getattr(old, name), getattr(new, name)]) for name in ("coef", "log_scales", "origins", "stamps")))
+        both = Machines(
+            *(
+                np.concatenate([getattr(old, name), getattr(new, name)])
+                for name in ("coef", "log_scales", "origins", "stamps")
+            )
+        )
         where = np.where(fresh[slots], len(old.stamps) + np.cumsum(fresh[slots]) - 1, slots)
         return both.take(where)
 
     def _end_iteration(self, bound: float, more: bool = False) -> None:
-        """Go on with the next iteration, or with what comes after the last one. more : whether to go on however little the bound rose."""
+        """Go on with the next iteration, or with what comes after the last one.
+
+        more : whether to go on however little the bound rose.
+        """
         place, settings = self.place, self.settings
         place.rise, place.bound = bound - place.bound, float(bound)
         sampling = settings.inference == "gibbs"  # to the last sweep
@@ -295,10 +351,13 @@ class MixtureProgram(Program):
         else:
             self._next(AFTER if settings.label_weight == 0 and settings.inference != "gibbs" else FINAL)
 
-    # -- machines -----------------------------------------------------------------------------------------------------
+    # -- machines ----------------------------------------------------------------------------------
 
     def _next(self, stage: str, found: Pass | None = None) -> None:
-        """Begin with a descent, or be done where it has no epochs. found : the pass whose shares the shards have, if they do."""
+        """Begin with a descent, or be done where it has no epochs.
+
+        found : the pass whose shares the shards have, if they do.
+        """
         place = self.place
         if stage == FINAL and self.settings.machines.final_epochs == 0:
             place.stage = DONE
@@ -313,12 +372,16 @@ class MixtureProgram(Program):
         if place.stage == FINAL:
             return sum_of(self.crew.keep(SHARES, on_shards.remember, place.posterior, place.machines))
         if self.settings.inference == "gibbs":
-            rows = sum_of(self.crew.keep(SHARES, on_shards.take_labels, place.labels, place.posterior.n_clusters))
+            rows = sum_of(
+                self.crew.keep(SHARES, on_shards.take_labels, place.labels, place.posterior.n_clusters)
+            )
             found = self._pass()
         else:
             found = self._pass(keep=True)
             rows = found.rows
-        return replace(found, rows=rows, losses=sum_of(self.crew.apply(on_shards.losses_by_share, place.machines)))
+        return replace(
+            found, rows=rows, losses=sum_of(self.crew.apply(on_shards.losses_by_share, place.machines))
+        )
 
     def _descend(self, epochs: int) -> Iterator[list[dict]]:
         """Epochs of steps of all machines, on the shares that the shards have."""
@@ -326,7 +389,9 @@ class MixtureProgram(Program):
         if self.shared is None:
             self.shared = self._shares()
         if place.descent is None:
-            place.descent = Adam(place.machines.coef.astype(np.float32), place.machines.log_scales.astype(np.float32))
+            place.descent = Adam(
+                place.machines.coef.astype(np.float32), place.machines.log_scales.astype(np.float32)
+            )
         adam: Adam = place.descent
         usual = self._usual_log_scales().astype(np.float32)
         steps = steps_of_epoch(self.shared.rows, settings.batch_size)
@@ -350,7 +415,9 @@ class MixtureProgram(Program):
                 factor = (settings.C * steps[active]).astype(np.float32)
                 gradients = (batch.coef + factor[:, None, None] * by_coef, factor[:, None] * by_scales)
                 adam.step(active, gradients, settings.learning_rate, totals)
-                np.clip(adam.log_scales, usual - FARTHEST_SCALES, usual + FARTHEST_SCALES, out=adam.log_scales)
+                np.clip(
+                    adam.log_scales, usual - FARTHEST_SCALES, usual + FARTHEST_SCALES, out=adam.log_scales
+                )
             place.epoch += 1
             place.epochs += 1
             yield []
@@ -378,14 +445,20 @@ class MixtureProgram(Program):
         self.carried = self._pass()
         self._record(phase, self._bound(self.carried))
 
-    # -- checkpoints --------------------------------------------------------------------------------------------------
+    # -- checkpoints -------------------------------------------------------------------------------
 
     def identity(self, data: str) -> dict[str, str]:
         """What a checkpoint belongs to. data : digest of the rows."""
         given = {name: np.asarray(value).tolist() for name, value in sorted(self.settings.prior.items())}
         described = {key: repr(value) for key, value in asdict(replace(self.settings, prior={})).items()}
         labels = "none" if self.y is None else digest(self.y)
-        return {**described, "data": data, "labels": labels, "sample weights": digest(self.weights), "prior": repr(given)}
+        return {
+            **described,
+            "data": data,
+            "labels": labels,
+            "sample weights": digest(self.weights),
+            "prior": repr(given),
+        }
 
     def state(self) -> dict | None:
         """The state of the run between two of its yields, None before there is one."""

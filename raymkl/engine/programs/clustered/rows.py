@@ -1,7 +1,8 @@
 """The rows of a shard, as a mixture with machines sees them.
 
-What is kept between calls is derived from rows, posteriors and machines: losses by the stamp of a machine, and the shares of the rows in
-the clusters. A shard that replaces another one computes them again when they are asked for.
+What is kept between calls is derived from rows, posteriors and machines: losses by the stamp of a machine,
+and the shares of the rows in the clusters. A shard that replaces another one computes them again when they
+are asked for.
 """
 
 from __future__ import annotations
@@ -14,7 +15,15 @@ import numpy as np
 
 from ....kernels.random_features import draw_noise, frequencies, gradients, losses_of
 from ....optim.mixture.descent import row_draws
-from ....optim.mixture.posterior import Densities, Posterior, Statistics, expected_logs, predictive, shares_of, statistics_of
+from ....optim.mixture.posterior import (
+    Densities,
+    Posterior,
+    Statistics,
+    expected_logs,
+    predictive,
+    shares_of,
+    statistics_of,
+)
 from ...shard.shard import Shard
 from .machines import Batch, Layout, Machines
 
@@ -29,7 +38,9 @@ NO_SHARE, TRAINED_SHARE = 1e-14, 1e-4
 
 @dataclass
 class Pass:
-    """What one pass over rows brings back: sum of v log sum exp, statistics, rows (K,) worth training with, losses (K,) by shares."""
+    """What one pass over rows brings back: sum of v log sum exp, statistics, rows (K,) worth training with,
+    losses (K,) by shares.
+    """
 
     value: float
     statistics: Statistics
@@ -37,7 +48,12 @@ class Pass:
     losses: np.ndarray
 
     def __add__(self, other: Pass) -> Pass:
-        return Pass(self.value + other.value, self.statistics + other.statistics, self.rows + other.rows, self.losses + other.losses)
+        return Pass(
+            self.value + other.value,
+            self.statistics + other.statistics,
+            self.rows + other.rows,
+            self.losses + other.losses,
+        )
 
 
 @dataclass
@@ -49,9 +65,11 @@ class Shares:
 
 
 class MixtureRows:
-    """Rows of positive weight. X : (n, d). weights : (n,). ids : (n,) numbers among all such rows. y : (n,) classes, or None.
+    """Rows of positive weight. X : (n, d). weights : (n,). ids : (n,) numbers among all such rows. y : (n,)
+    classes, or None.
 
-    mean : (d,) that statistics are taken about. losses : by stamp, (n,) with NaN where nobody has asked. shares : by cluster.
+    mean : (d,) that statistics are taken about. losses : by stamp, (n,) with NaN where nobody has asked.
+    shares : by cluster.
     """
 
     def __init__(self, X: np.ndarray, y: np.ndarray | None, weights: np.ndarray, first_id: int):
@@ -67,7 +85,7 @@ class MixtureRows:
         self.shares: list[Shares] = []
         self.epoch: tuple | None = None
 
-    # -- passes -------------------------------------------------------------------------------------------------------
+    # -- passes ------------------------------------------------------------------------------------
 
     def tiles(self, n_clusters: int) -> Iterator[slice]:
         d = self.X.shape[1]
@@ -80,7 +98,10 @@ class MixtureRows:
         return np.subtract(self.X[tile], self.mean, dtype=np.float64)
 
     def expect(self, q: Posterior, machines: Machines | None, beta: float, keep: bool = False) -> Pass:
-        """Responsibilities under posteriors and machines, and what follows from them. keep : hold on to them as shares."""
+        """Responsibilities under posteriors and machines, and what follows from them.
+
+        keep : hold on to them as shares.
+        """
         density = expected_logs(q)
         return self._pass(density, machines, beta, keep)
 
@@ -92,7 +113,12 @@ class MixtureRows:
 
     def _pass(self, density: Densities, machines: Machines | None, beta: float, keep: bool) -> Pass:
         K, d = len(density.constants), self.X.shape[1]
-        total = Pass(0.0, Statistics(np.zeros(K), np.zeros((K, d)), np.zeros((K, d, d))), np.zeros(K, np.int64), np.zeros(K))
+        total = Pass(
+            0.0,
+            Statistics(np.zeros(K), np.zeros((K, d)), np.zeros((K, d, d))),
+            np.zeros(K, np.int64),
+            np.zeros(K),
+        )
         columns = self._columns(machines) if machines is not None and beta > 0 else None
         kept: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in range(K)]
         for tile in self.tiles(K):
@@ -117,14 +143,21 @@ class MixtureRows:
                     there = np.flatnonzero(shares[:, k])
                     kept[k].append((there + tile.start, shares[there, k]))
         if keep:
-            self.shares = [Shares(*(np.concatenate(part) for part in zip(*parts, strict=True))) if parts else _nobody() for parts in kept]
+            self.shares = [
+                Shares(*(np.concatenate(part) for part in zip(*parts, strict=True))) if parts else _nobody()
+                for parts in kept
+            ]
             self.epoch = None
         return total
 
-    def _charge(self, logs: np.ndarray, tile: slice, machines: Machines, columns: list[np.ndarray], beta: float) -> None:
-        """Take beta times the losses off logs (t, K), in place; -inf where a cluster can have no share whatever its loss.
+    def _charge(
+        self, logs: np.ndarray, tile: slice, machines: Machines, columns: list[np.ndarray], beta: float
+    ) -> None:
+        """Take beta times the losses off logs (t, K), in place; -inf where a cluster can have no share
+        whatever its loss.
 
-        Losses are not negative, so that a cluster far below what another one has after its loss need not be asked for its own.
+        Losses are not negative, so that a cluster far below what another one has after its loss need not be
+        asked for its own.
         """
         best = logs.argmax(axis=1)
         for k in range(logs.shape[1]):
@@ -138,7 +171,7 @@ class MixtureRows:
             known[:, k] = columns[k][tile]
         logs -= beta * np.where(np.isnan(known), np.inf, known)
 
-    # -- losses -------------------------------------------------------------------------------------------------------
+    # -- losses ------------------------------------------------------------------------------------
 
     def _columns(self, machines: Machines) -> list[np.ndarray]:
         """Losses (n,) of every machine as far as they are known."""
@@ -146,7 +179,9 @@ class MixtureRows:
 
     def only(self, stamps: np.ndarray) -> None:
         """Forget losses of machines that are gone."""
-        self.losses = {stamp: column for stamp, column in self.losses.items() if stamp in set(stamps.tolist())}
+        self.losses = {
+            stamp: column for stamp, column in self.losses.items() if stamp in set(stamps.tolist())
+        }
 
     def _fill(self, k: int, numbers: np.ndarray, machines: Machines, columns: list[np.ndarray]) -> None:
         missing = numbers[np.isnan(columns[k][numbers])] if len(numbers) else numbers
@@ -185,16 +220,20 @@ class MixtureRows:
         return out
 
     def entropies(self, pairs: np.ndarray) -> np.ndarray:
-        """(P,) what the entropy of the responsibilities changes by when those of two clusters are added up."""
+        """(P,) what the entropy of the responsibilities changes by when those of two clusters are added
+        up.
+        """
         out = np.zeros(len(pairs))
         for p, (i, j) in enumerate(pairs):
-            _, a, b = np.intersect1d(self.shares[i].numbers, self.shares[j].numbers, assume_unique=True, return_indices=True)
+            _, a, b = np.intersect1d(
+                self.shares[i].numbers, self.shares[j].numbers, assume_unique=True, return_indices=True
+            )
             v = self.weights[self.shares[i].numbers[a]]
             r, s = self.shares[i].values[a] / v, self.shares[j].values[b] / v
             out[p] = -float(v @ ((r + s) * np.log(r + s) - r * np.log(r) - s * np.log(s)))
         return out
 
-    # -- batches ------------------------------------------------------------------------------------------------------
+    # -- batches -----------------------------------------------------------------------------------
 
     def gradients(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
         """Gradients (A, M, 2 D) and (A, d) of the losses of the rows of one step, by their shares."""
@@ -212,11 +251,15 @@ class MixtureRows:
                 self.layout.seed, int(batch.origins[a]), self.layout.n_features, self.X.shape[1]
             )
             shares = self.shares[k].values[chosen].astype(np.float32)
-            by_coef[a], by_scales[a] = gradients(rows, self.y[numbers], shares, frequency, batch.coef[a], batch.scales)
+            by_coef[a], by_scales[a] = gradients(
+                rows, self.y[numbers], shares, frequency, batch.coef[a], batch.scales
+            )
         return by_coef, by_scales
 
     def _epoch_of(self, batch: Batch) -> tuple[dict, dict]:
-        """Places among a cluster's shares in the order of an epoch's steps, and where each step begins; made once per epoch."""
+        """Places among a cluster's shares in the order of an epoch's steps, and where each step begins; made
+        once per epoch.
+        """
         key = (batch.epoch, batch.seed)
         if self.epoch is None or self.epoch[0] != key:
             draws = row_draws(batch.seed, batch.epoch, self.ids)
@@ -232,10 +275,14 @@ class MixtureRows:
                 edges[k] = np.searchsorted(part[place], np.arange(steps + 1))
         return order, edges
 
-    # -- the end ------------------------------------------------------------------------------------------------------
+    # -- the end -----------------------------------------------------------------------------------
 
-    def labels(self, q: Posterior, machines: Machines | None, beta: float, every_y: np.ndarray | None) -> np.ndarray:
-        """(rows of the shard,) the cluster with the largest share of each row, also of those without weight."""
+    def labels(
+        self, q: Posterior, machines: Machines | None, beta: float, every_y: np.ndarray | None
+    ) -> np.ndarray:
+        """(rows of the shard,) the cluster with the largest share of each row, also of those without
+        weight.
+        """
         rows = self
         if self.used is not None:
             rows = MixtureRows(self.every, every_y, np.ones(len(self.every)), 0)
@@ -266,7 +313,7 @@ def _nobody() -> Shares:
     return Shares(np.empty(0, np.int64), np.empty(0))
 
 
-# -- what runs on a shard ---------------------------------------------------------------------------------------------
+# -- what runs on a shard --------------------------------------------------------------------------
 
 
 def open_rows(shard: Shard, view: object, y: np.ndarray | None, weights: np.ndarray) -> None:
@@ -300,7 +347,9 @@ def moments(shard: Shard, about: np.ndarray) -> tuple[float, np.ndarray, np.ndar
 
 
 def some_rows(shard: Shard, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows (k, d), float64, and weights (k,) of those of the numbers (among rows of positive weight) that are here."""
+    """Rows (k, d), float64, and weights (k,) of those of the numbers (among rows of positive weight) that are
+    here.
+    """
     rows: MixtureRows = shard.scratch[NAME]
     first = rows.ids[0] if len(rows.ids) else 0
     mine = ids[(ids >= first) & (ids < first + len(rows.ids))] - first
@@ -370,6 +419,8 @@ def batch_gradients(shard: Shard, batch: Batch) -> tuple[np.ndarray, np.ndarray]
     return shard.scratch[NAME].gradients(batch)
 
 
-def final_labels(shard: Shard, q: Posterior, machines: Machines | None, beta: float, y: np.ndarray | None) -> np.ndarray:
+def final_labels(
+    shard: Shard, q: Posterior, machines: Machines | None, beta: float, y: np.ndarray | None
+) -> np.ndarray:
     """(own rows,) clusters, see `MixtureRows.labels`. y : (n_total,) classes."""
     return shard.scratch[NAME].labels(q, machines, beta, None if y is None else y[shard.own.range])

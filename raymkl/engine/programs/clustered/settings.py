@@ -28,9 +28,11 @@ class MachineSettings:
 
 @dataclass(frozen=True)
 class MixtureSettings:
-    """n_clusters, concentration, inference, max_iter, tol : of the estimator. seed : of all that is drawn. machines : None for a mixture.
+    """n_clusters, concentration, inference, max_iter, tol : of the estimator. seed : of all that is drawn.
+    machines : None for a mixture.
 
-    prior : parts that were given, of `mean`, `mean_precision`, `degrees_of_freedom`, `scatter`, `spread`; the others are the usual ones.
+    prior : parts that were given, of `mean`, `mean_precision`, `degrees_of_freedom`, `scatter`, `spread`; the
+    others are the usual ones.
     """
 
     n_clusters: int
@@ -49,7 +51,11 @@ class MixtureSettings:
 
 @dataclass
 class Learned:
-    """What was learned. posterior, machines, bound : of the mixture before the final phase, but for the machines of it. labels : (n,)."""
+    """What was learned.
+
+    posterior, machines, bound : of the mixture before the final phase, but for the machines of it. labels :
+    (n,).
+    """
 
     prior: Prior
     posterior: Posterior

@@ -55,8 +55,13 @@ def prior_of(parts: dict, mean: np.ndarray, spread: np.ndarray, concentration: f
     )
 
 
-def first_statistics(crew: Any, n_rows: int, n_clusters: int, mean: np.ndarray, spread: np.ndarray, seed: int) -> Statistics:
-    """Statistics of all rows, each in the cluster of its nearest mean, after k-means on some of them. n_rows : of positive weight."""
+def first_statistics(
+    crew: Any, n_rows: int, n_clusters: int, mean: np.ndarray, spread: np.ndarray, seed: int
+) -> Statistics:
+    """Statistics of all rows, each in the cluster of its nearest mean, after k-means on some of them.
+
+    n_rows : of positive weight.
+    """
     # Takes a while to load, and only mixtures need it.
     from sklearn.cluster import KMeans
     from threadpoolctl import threadpool_limits
@@ -67,10 +72,17 @@ def first_statistics(crew: Any, n_rows: int, n_clusters: int, mean: np.ndarray, 
     parts = crew.apply(some_rows, ids)
     rows, weights = (np.concatenate(part) for part in zip(*parts, strict=True))
     scaled = (rows - mean) / spread
-    distinct = len(np.unique(scaled, axis=0)) if len(scaled) <= 50 * n_clusters or len(scaled) <= 2_000 else n_clusters
+    distinct = (
+        len(np.unique(scaled, axis=0))
+        if len(scaled) <= 50 * n_clusters or len(scaled) <= 2_000
+        else n_clusters
+    )
     random_state = int(np.random.default_rng([seed, K_MEANS]).integers(2**31 - 1))
     kmeans = KMeans(max(1, min(n_clusters, distinct)), n_init=STARTS, random_state=random_state)
-    with warnings.catch_warnings(), threadpool_limits(1):  # with more threads sums come in another order each time
+    with (
+        warnings.catch_warnings(),
+        threadpool_limits(1),
+    ):  # with more threads sums come in another order each time
         warnings.simplefilter("ignore")  # it warns where rows are repeated
         kmeans.fit(scaled, sample_weight=weights)
     centers = kmeans.cluster_centers_ * spread + mean
