@@ -22,18 +22,18 @@ from ..engine import Head, Problem, RayParams
 from ..engine.placed import PlacedRows
 from ..engine.progress import Progress
 from ..engine.session import SessionRows, check_engine
-from ..kernels.base import Kernel, Scaled
+from ..kernels.base import Kernel
 from ..kernels.defaults import SCALE_DEPENDENT, beyond_float32, default_bank, scales_apart
 from ..kernels.formulas import Absence, Linear, Precomputed
 from ..kernels.normalize import KINDS, TailSum
-from ..kernels.pairs.families import NO_GATE, cell_dtypes, group
+from ..kernels.pairs.families import cell_dtypes, group
 from ..kernels.pairs.statistics import InnerProduct, SquaredDistance
-from ..optim.norms import GroupedNorm, LpNorm, Norm
+from ..optim.norms import LpNorm, Norm
 from . import reading, sources
 from .dataset_answers import datasets_too
 from .diagonals import largest_diagonal, spherical_gates
 from .expansion import Expansion
-from .missing.gating import Gating, clustered, gates_of_new, gating_of
+from .missing.gating import Gating, clustered, clustered_norm, gates_of_new, gating_of, without_constant_gates
 from .missing.presence import Presence, RowsOfViews, check_choice, presence_of, refuse
 from .probability.held_out import FoldsBeside
 from .runs.callbacks import WithCallbacks, run_of, stop_was_asked
@@ -352,7 +352,7 @@ class BaseMKL(WithCallbacks):
         n = next(iter(rows.values())).shape[0]
         values = n * n * len(kernels)
         learned = self.normalize not in (None, "spherical")
-        families = group(*_without_constant_gates(kernels, gates, gate_of_entry, learned), join=True)
+        families = group(*without_constant_gates(kernels, gates, gate_of_entry, learned), join=True)
         for family in families:
             family.present = found.present_of(family.gate)
         light = _light(families, rows)
@@ -675,30 +675,3 @@ def _light(families: list, rows: Mapping) -> frozenset:
         and not is_sparse(rows[family.statistic.view])
         and rows[family.statistic.view].shape[1] <= LIGHT_COLUMNS
     )
-
-
-def clustered_norm(p: float, n_clusters: int, n_kernels: int) -> GroupedNorm:
-    """One block norm p for the entries of every cluster, whose squares add up."""
-    return GroupedNorm(float(p), tuple(np.repeat(np.arange(n_clusters), n_kernels).tolist()), outer=2.0)
-
-
-def _without_constant_gates(
-    kernels: list[Kernel], gates: np.ndarray | None, gate_of_entry: list[int] | None, learned: bool
-) -> tuple[list[Kernel], list[int] | None]:
-    """Kernels and gates to train with: a gate that is the same number for all rows becomes a factor, which
-    costs nothing.
-
-    learned : whether constants are learned of the kernels, which would see that factor.
-    """
-    if gates is None:
-        return kernels, gate_of_entry
-    constant = (gates[0] > 0) & (gates == gates[0]).all(axis=0)
-    kernels, gate_of_entry = list(kernels), list(gate_of_entry)
-    for entry, gate in enumerate(gate_of_entry):
-        if gate == NO_GATE or not constant[gate]:
-            continue
-        if gates[0, gate] == 1.0:
-            gate_of_entry[entry] = NO_GATE
-        elif not learned and not reading.is_matrix(kernels[entry]):
-            kernels[entry], gate_of_entry[entry] = Scaled(kernels[entry], float(gates[0, gate]) ** 2), NO_GATE
-    return kernels, gate_of_entry

@@ -21,6 +21,7 @@ from ..data.vector_columns import plain_schema, plain_table, width_and_dtype
 from ..data.views import select, shown, view_key, view_of
 from ..kernels.base import Kernel, check_non_negative
 from ..kernels.defaults import SAMPLE, check_squares
+from ..kernels.formulas import Absence
 from ..kernels.pairs.families import group
 from ..kernels.pairs.statistics import Statistic
 
@@ -425,7 +426,7 @@ def _views_read(model: Any) -> list:
     """Keys of the views that a fitted model reads, for its kernels and for its gates."""
     if not hasattr(model, "kernels_"):  # a mixture reads all columns
         return [None]
-    keys = [key for kernel in model.kernels_ for key in kernel.views]
+    keys = [key for kernel in model.kernels_ if not isinstance(kernel, Absence) for key in kernel.views]
     for value in model.get_params(deep=False).values():
         keys += value.views if isinstance(value, Kernel) else ()
     if hasattr(model, "gating_view"):

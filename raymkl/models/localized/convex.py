@@ -18,10 +18,10 @@ from ...engine.progress import Progress
 from ...kernels.base import Kernel
 from ...kernels.combined import CombinedKernel
 from ...kernels.pairs.families import NO_GATE
-from ..base import _number, clustered_norm, effective_weights
+from ..base import _number, effective_weights
 from ..classifier import MKLClassifier
 from ..diagonals import row_gates
-from ..missing.gating import layout_of
+from ..missing.gating import clustered_norm, layout_of
 from ..regressor import MKLRegressor
 from ..runs.callbacks import run_of
 from . import gate_inputs

@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 
 from ...engine.programs.clusters import gates_of
-from ...kernels.base import Kernel
+from ...kernels.base import Kernel, Scaled
 from ...kernels.pairs.families import NO_GATE
+from ...kernels.pairs.statistics import Matrices
+from ...optim.norms import GroupedNorm
 from ..diagonals import lengths
 from .presence import Presence, names_read
 
@@ -97,6 +99,33 @@ def layout_of(gate_of_kernel: Sequence[int], n_clusters: int) -> tuple[list[tupl
     of_entry = [(j, base) for j in range(n_clusters) for base in gate_of_kernel]
     layout = list(dict.fromkeys(of_entry))
     return layout, [layout.index(column) for column in of_entry]
+
+
+def clustered_norm(p: float, n_clusters: int, n_kernels: int) -> GroupedNorm:
+    """One block norm p for the entries of every cluster, whose squares add up."""
+    return GroupedNorm(float(p), tuple(np.repeat(np.arange(n_clusters), n_kernels).tolist()), outer=2.0)
+
+
+def without_constant_gates(
+    kernels: list[Kernel], gates: np.ndarray | None, gate_of_entry: list[int] | None, learned: bool
+) -> tuple[list[Kernel], list[int] | None]:
+    """Kernels and gates to train with: a gate that is the same number for all rows becomes a factor, which
+    costs nothing.
+
+    learned : whether constants are learned of the kernels, which would see that factor.
+    """
+    if gates is None:
+        return kernels, gate_of_entry
+    constant = (gates[0] > 0) & (gates == gates[0]).all(axis=0)
+    kernels, gate_of_entry = list(kernels), list(gate_of_entry)
+    for entry, gate in enumerate(gate_of_entry):
+        if gate == NO_GATE or not constant[gate]:
+            continue
+        if gates[0, gate] == 1.0:
+            gate_of_entry[entry] = NO_GATE
+        elif not learned and not isinstance(kernels[entry].statistic(), Matrices):
+            kernels[entry], gate_of_entry[entry] = Scaled(kernels[entry], float(gates[0, gate]) ** 2), NO_GATE
+    return kernels, gate_of_entry
 
 
 def gates_of_new(

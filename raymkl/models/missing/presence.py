@@ -45,6 +45,11 @@ class Presence:
             names = [name for name in names if name in read]
         if not is_views(X):
             return cls(names, np.ones((n, len(names)), bool))
+        if (
+            names == [UNNAMED] and UNNAMED not in X
+        ):  # fitted to one array: a row is there if all is there that the kernels read
+            read = dict.fromkeys(name for kernel in kernels for name in names_read(kernel, X.names))
+            return cls(names, np.stack([X.has(name) for name in read], axis=1).all(axis=1, keepdims=True))
         return cls(names, np.stack([X.has(name) for name in names], axis=1))
 
     @property

@@ -164,3 +164,29 @@ def test_views_that_nobody_reads_may_be_absent():
     )
     assert model(MKLRegressor, missing="scaled").fit(V, DATA["a"][:, 0]).converged_
     assert kernels.Absence is Absence
+
+
+def test_a_model_of_one_array_meets_views():
+    """One view stands for the array, and new rows may lack it."""
+    clf = MKLClassifier(kernels.rbf([0.1, 1.0]), missing="zero", engine="local").fit(DATA["a"], Y)
+    f = clf.decision_function(Views({"a": DATA["a"]}, present=THERE[:, [1]]))
+    np.testing.assert_array_equal(
+        f, np.where(THERE[:, 1], clf.decision_function(DATA["a"]), clf.intercept_[0])
+    )
+    assert list(clf.view_names_) == ["X"]
+
+
+@pytest.mark.parametrize("kind", [None, "spherical", "multiplicative"])
+def test_neutral_from_a_file(kind, tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"x": DATA["a"][:, 0], "z": DATA["a"][:, 1], "y": Y}), tmp_path / "rows.parquet")
+    bank = [Linear(), *kernels.rbf([0.1, 1.0])]
+    here = MKLClassifier(bank, missing="neutral", engine="local", normalize=kind, tol=1e-5).fit(DATA["a"], Y)
+    there = MKLClassifier(bank, missing="neutral", engine="local", normalize=kind, tol=1e-5).fit(
+        str(tmp_path / "rows.parquet"), "y"
+    )
+    np.testing.assert_allclose(
+        there.decision_function(str(tmp_path / "rows.parquet")), here.decision_function(DATA["a"]), atol=1e-3
+    )
