@@ -254,7 +254,7 @@ def complexity(
 
 def mean_diagonals(sample: Sample) -> np.ndarray:
     """(M,) tr K_m / n of the kernels as they are normalised."""
-    from ..models.diagonals import diagonals
+    from ..models.description.diagonals import diagonals
 
     zeta = zeta_of(sample.normalize)
     if sample.normalize == "multiplicative" or zeta is not None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..kernels.normalize import check_zeta
-from ..models.tails import tail_sums as tails_of
+from ..models.description.tails import tail_sums as tails_of
 from .centred import resolve
 
 

@@ -16,50 +16,31 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from ..data.store import is_store
-from ..data.views import is_sparse, is_views, view_name, view_of
+from ..data.views import view_of
 from ..engine import Head, Problem, RayParams
-from ..engine.placed import PlacedRows
 from ..engine.progress import Progress
 from ..engine.session import SessionRows, check_engine
 from ..kernels.base import Kernel
-from ..kernels.defaults import SCALE_DEPENDENT, beyond_float32, default_bank, scales_apart
-from ..kernels.formulas import Absence, Linear, Precomputed
 from ..kernels.normalize import KINDS, TailSum
-from ..kernels.pairs.families import cell_dtypes, group
-from ..kernels.pairs.statistics import InnerProduct, SquaredDistance
 from ..optim.norms import LpNorm, Norm
 from . import reading, sources
 from .dataset_answers import datasets_too
-from .diagonals import largest_diagonal, spherical_gates
+from .description.diagonals import spherical_gates
+from .description.problem import problem_of
+from .description.tails import check_prices, set_prices, set_tails
 from .expansion import Expansion
-from .missing.gating import Gating, clustered, clustered_norm, gates_of_new, gating_of, without_constant_gates
-from .missing.presence import Presence, RowsOfViews, check_choice, presence_of, refuse
+from .missing.gating import Gating, clustered, clustered_norm, gates_of_new, gating_of
+from .missing.presence import check_choice, presence_of
 from .probability.held_out import FoldsBeside
+from .reader import ReadsRows
 from .runs.callbacks import WithCallbacks, run_of, stop_was_asked
-from .tails import check_prices, set_prices, set_tails
 
 SOLVERS = ("chunking", "wrapper")
 THETA_STEPS = ("auto", "analytic", "cutting_plane")
 DTYPES = ("auto", "float32", "float64")
-# With dtype="auto", problems with at most this many kernel values use float64.
-SMALL_PROBLEM = 1_000_000
-# The same for p > 2, with statistics that are kept.
-SMALL_PROBLEM_LARGE_P = 50_000_000
-# In float64, so many kernel values are computed by their formulas in less time than it takes to make a table.
-FEW_VALUES = 50_000
-# With dtype="auto", statistics without an upper bound (inner products, values of kernels) are float64 when C
-# times their largest value exceeds this: f is then a small difference of large numbers.
-LARGE_VALUES = 1_000.0
-# Statistics of dense rows with at most this many columns are not cached.
-LIGHT_COLUMNS = 64
-NO_SPHERICAL_MATRICES = (
-    'normalize="spherical" needs k(x, x) of new examples, which ready-made matrices do '
-    "not hold; normalise the matrices first"
-)
 
 
-class BaseMKL(WithCallbacks):
+class BaseMKL(ReadsRows, WithCallbacks):
     """Base of the estimators; see `MKLClassifier` for the parameters.
 
     It stands before scikit-learn's mixin of the kind of estimator, whose `score` it prepares X and y for, and
@@ -73,9 +54,6 @@ class BaseMKL(WithCallbacks):
     # Whether a search may state folds as heads over one set of blocks, by `_fold`; not so where more than
     # weights is learned from rows.
     _can_fold = False
-    # Whether new examples bring columns of all training rows of a ready-made matrix, not only those of
-    # support vectors.
-    _needs_all_columns = False
     # Parameters that a search may change without new kernel blocks.
     _head_params: frozenset[str] = frozenset()
 
@@ -156,175 +134,6 @@ class BaseMKL(WithCallbacks):
             norm.check(n_kernels)
         return norm
 
-    def _check_kernels(self, X: Any) -> list[Kernel]:
-        """The list of kernels to learn over."""
-        kernels = self.kernels
-        if isinstance(kernels, str):
-            raise ValueError(f'kernels must be a list of kernels or "precomputed", got {kernels!r}')
-        if kernels is None:
-            some = (
-                sources.sample(X) if isinstance(X, sources.SourceInput) else X[X.has()] if is_views(X) else X
-            )
-            return default_bank(reading.rows_of(some, [Linear()])[None])
-        if isinstance(kernels, Kernel):
-            kernels = [kernels]
-        try:
-            kernels = list(kernels)
-        except TypeError:
-            raise TypeError(
-                f'kernels must be a list of kernels or "precomputed", got {type(self.kernels).__name__}'
-            ) from None
-        if not kernels:
-            raise ValueError("kernels is an empty list; at least one kernel is needed")
-        for position, kernel in enumerate(kernels):
-            if not isinstance(kernel, Kernel):
-                raise TypeError(
-                    f"kernels[{position}] is a {type(kernel).__name__}, not a kernel (see raymkl.kernels)"
-                )
-        if self.normalize == "spherical" and any(map(reading.is_matrix, kernels)):
-            raise ValueError(NO_SPHERICAL_MATRICES)
-        return kernels
-
-    def _source_of(self, X: Any, y: Any = None) -> tuple[Any, Any]:
-        """X and y; a path or Dataset becomes a source of rows (a path of ready-made kernels is a kernel
-        store), a label column labels.
-        """
-        if isinstance(X, SessionRows):
-            X.check_open()
-            inner, y = self._source_of(X.X, y)
-            return X.holding(inner), y
-        precomputed = isinstance(self.kernels, str) and self.kernels == "precomputed"
-        return (X, sources.known_labels(y)) if precomputed else sources.source_of(X, y)
-
-    def _read(self, X: Any, reset: bool) -> tuple[Any, dict, list[Kernel]]:
-        """Container, rows by view key, and kernels; all checks of X that need no y.
-
-        Rows that were put into a session know their home.
-        """
-        X, _ = self._source_of(X)
-        if not isinstance(X, SessionRows):
-            return self._read_rows(X, reset)
-        container, rows, kernels = self._read_rows(X.X, reset)
-        return container, PlacedRows(rows, X.home) if reset else rows, kernels
-
-    def _read_rows(self, X: Any, reset: bool) -> tuple[Any, dict, list[Kernel]]:
-        if isinstance(X, sources.SourceInput) and not reset:
-            X = sources.whole_to_predict(self, X)
-        if isinstance(self.kernels, str) and self.kernels == "precomputed":
-            if self.normalize == "spherical":
-                raise ValueError(NO_SPHERICAL_MATRICES)
-            if is_views(X):
-                raise TypeError(
-                    'kernels="precomputed" takes one array (n, n, M), got a Views; '
-                    "name the matrix in it: kernels=[kernels.Precomputed(view=...)]"
-                )
-            stack = reading.precomputed_stack(X, square=reset)
-            if reset:
-                self.n_features_in_ = stack.shape[1]
-            kernels = [Precomputed(index=m) for m in range(stack.shape[2])] if reset else self.kernels_
-            return stack, *self._with_presence(stack, {None: stack}, kernels, reset)
-        X = reading.check_container(self, X, reset)
-        reading.count_rows(X)
-        kernels = self._check_kernels(X) if reset else self.kernels_
-        if getattr(self, "missing", "error") == "error":
-            refuse(X, kernels, None if hasattr(self, "missing") else type(self).__name__)
-        vectors = [
-            kernel for kernel in kernels if not reading.is_matrix(kernel) and not isinstance(kernel, Absence)
-        ]
-        if isinstance(X, sources.SourceInput):
-            spherical = self.normalize == "spherical"
-            rows = sources.survey(
-                X, vectors, diagonals=spherical, largest=not spherical and self.dtype == "auto"
-            )
-        else:
-            rows = reading.rows_of(X, vectors, None if reset else self.expansion_.support_rows)
-            if isinstance(X, sources.Batch):
-                sources.check_widths(rows, self.expansion_.support_rows)
-        if reset:
-            rows |= reading.matrices_of(X, kernels, square=True)
-        elif self._needs_all_columns:  # its gates are those of clusters and say nothing about views
-            rows |= reading.matrices_of(X, kernels, False, self._matrix_columns(X))
-        else:
-            rows |= reading.matrices_of(X, kernels, False, self._matrix_columns(X), self.expansion_.cleared)
-        lengths = {key: array.shape[0] for key, array in rows.items()}
-        if len(set(lengths.values())) > 1:
-            raise ValueError(f"the views of X have different numbers of rows: {lengths}")
-        if reset:
-            vars(self).pop("_training_columns", None)
-            if columns := reading.matrix_columns_of(X):
-                self._training_columns = columns
-            self._warn_if_unscaled(rows, kernels)
-        return X, *self._with_presence(X, rows, kernels, reset)
-
-    def _with_presence(
-        self, X: Any, rows: dict, kernels: list[Kernel], reset: bool
-    ) -> tuple[dict, list[Kernel]]:
-        """Rows that know which views they have, and the kernels with that of missing="neutral"; all as they
-        came without `missing`.
-        """
-        if not hasattr(self, "missing"):
-            return rows, kernels
-        n = next(iter(rows.values())).shape[0]
-        presence = Presence.of(X, kernels, n, None if reset else getattr(self, "view_names_", None))
-        if reset:
-            vars(self).pop("patterns_", None)
-            self.view_names_, self.present_ = presence.names, presence.there.mean(axis=0)
-            kernels = [*kernels, Absence(of=tuple(presence.names))] if self.missing == "neutral" else kernels
-        absences = {
-            key: kernel.indicators(X)
-            for kernel in kernels
-            if isinstance(kernel, Absence)
-            for key in kernel.views
-        }
-        return RowsOfViews({**rows, **absences}, presence), kernels
-
-    def _matrix_columns(self, X: Any) -> dict[str, reading.MatrixColumns]:
-        """By name of the view, the columns of ready-made matrices that stand for the support vectors (or all
-        training rows).
-
-        Rows of the matrices that the model was fitted to are found by number; a model out of a file does not
-        know them.
-        """
-        if not is_views(X):
-            return {}
-        expansion = self.expansion_
-        chosen = np.arange(expansion.n_train) if self._needs_all_columns else expansion.support
-        views = dict.fromkeys(X.names)
-        known = {
-            view_name(views, view_of(key)): reading.MatrixColumns(None, chosen, depth)
-            for key, depth in expansion.stack_depths.items()
-            if not is_store(key)
-        }
-        fitted = getattr(self, "_training_columns", {})
-        return known | {
-            name: columns._replace(numbers=columns.numbers[chosen]) for name, columns in fitted.items()
-        }
-
-    def _warn_if_unscaled(self, rows: dict, kernels: list[Kernel]) -> None:
-        """Distances and inner products of columns on very different scales are those of the widest column
-        alone.
-        """
-        statistics = [kernel.statistic() for kernel in kernels]
-        for key in dict.fromkeys(
-            statistic.view for statistic in statistics if isinstance(statistic, SCALE_DEPENDENT)
-        ):
-            apart = scales_apart(rows[key])
-            if apart is None:
-                continue
-            wide, narrow, ratio = apart
-            names = getattr(self, "feature_names_in_", ())
-            if key is None and len(names) == rows[key].shape[1]:
-                wide, narrow = repr(str(names[wide])), repr(str(names[narrow]))
-            warnings.warn(
-                f"the columns of {'X' if key is None else f'view {view_of(key)!r}'} differ by orders of "
-                f"magnitude (column {wide} is "
-                f"{ratio:,.0f} times as wide as column {narrow}), so distances and inner products hardly see "
-                "the narrow ones; scale them "
-                "first (sklearn.preprocessing.StandardScaler)",
-                UserWarning,
-                stacklevel=4,
-            )
-
     # -- training ----------------------------------------------------------------------------------
 
     def _describe(
@@ -346,46 +155,8 @@ class BaseMKL(WithCallbacks):
         if constants:
             self._set_constants(rows, kernels, heads)
         kernels, found = self._entries(rows, kernels, heads) if gating is None else (kernels, Gating(*gating))
-        gates, gate_of_entry = found.gates, found.of_entry
-        for head in heads:
-            head.norm.check(len(kernels))
-        n = next(iter(rows.values())).shape[0]
-        values = n * n * len(kernels)
-        learned = self.normalize not in (None, "spherical")
-        families = group(*without_constant_gates(kernels, gates, gate_of_entry, learned), join=True)
-        for family in families:
-            family.present = found.present_of(family.gate)
-        light = _light(families, rows)
-        # Where weights are not bounded (p > 2, say) quadratic terms may vanish: their round-off decides about
-        # the gap, and light statistics cost little more in float64.
-        cheap = values <= SMALL_PROBLEM_LARGE_P or all(family.statistic in light for family in families)
-        bounded = all(head.norm.bounded for head in heads)
-        small = values <= SMALL_PROBLEM or (not bounded and cheap)
-        double = (
-            self.dtype == "float64"
-            or (self.dtype == "auto" and small)
-            or beyond_float32(rows, kernels, self.dtype == "float32")
-        )
-        dtype = np.float64 if double else np.float32
-        problem = Problem(
-            views=list(rows),
-            families=families,
-            n_rows=n,
-            n_entries=len(kernels),
-            gates=gates,
-            dtype=dtype,
-            exact=self.exact or (double and values <= FEW_VALUES),
-            coarse=bounded,
-            may_widen=self.dtype == "auto" and not double,
-            light=light,
-            # The gates of "spherical" bring all values down to one.
-            wide=frozenset()
-            if double or self.dtype != "auto" or self.normalize == "spherical"
-            else self._wide(rows, families, heads),
-            depths={key: array.shape[2] for key, array in rows.items() if getattr(array, "ndim", 2) == 3},
-        )
-        problem.cells = cell_dtypes(families, rows, problem.dtype_of)
-        return problem, rows, gate_of_entry
+        problem = problem_of(rows, kernels, heads, found, self.normalize, self.dtype, self.exact)
+        return problem, rows, found.of_entry
 
     def _entries(self, rows: dict, kernels: list[Kernel], heads: list[Head]) -> tuple[list[Kernel], Gating]:
         """The kernel of every entry, and the gates: a round over the kernels, or with missing="pattern" one
@@ -467,18 +238,6 @@ class BaseMKL(WithCallbacks):
         self.shard_failures_ = trained.failures
         self.resumed_from_ = trained.resumed_from
         self.engine_used_ = trained.engine
-
-    @staticmethod
-    def _wide(rows: dict, families: list, heads: list[Head]) -> frozenset:
-        """Statistics to compute in float64 although others are float32."""
-        largest = max(head.bounds.max() * max(head.path) for head in heads)
-        return frozenset(
-            family.statistic
-            for family in families
-            if family.statistic.cacheable
-            and not family.statistic.non_negative
-            and largest * max(largest_diagonal(kernel, rows) for kernel in family.kernels) > LARGE_VALUES
-        )
 
     def _spherical_gates(
         self, rows: dict, kernels: list[Kernel]
@@ -664,14 +423,3 @@ def check_loss(loss: Any, known: Mapping, who: str, others: Mapping) -> None:
         return
     hint = f"; {loss!r} is not a loss of {who}" if isinstance(loss, str) and loss in others else ""
     raise ValueError(f"loss must be one of {', '.join(map(repr, known))}; got {loss!r}{hint}")
-
-
-def _light(families: list, rows: Mapping) -> frozenset:
-    """Statistics of so few columns that computing them takes no longer than reading them from memory."""
-    return frozenset(
-        family.statistic
-        for family in families
-        if isinstance(family.statistic, SquaredDistance | InnerProduct)
-        and not is_sparse(rows[family.statistic.view])
-        and rows[family.statistic.view].shape[1] <= LIGHT_COLUMNS
-    )

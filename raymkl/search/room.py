@@ -11,6 +11,7 @@ from ..engine.faults.policy import FailurePolicy
 from ..engine.opening import opened
 from ..engine.params import RayParams
 from ..engine.pools.local import LocalPool
+from ..models.description.problem import wide_statistics
 from .folds import Folds
 
 
@@ -62,12 +63,12 @@ class Room:
 
     def serves(self, heads: list) -> bool:
         """Whether the statistics are precise enough for heads of these bounds (a large C may ask for float64,
-        see models.base).
+        see models.description.problem).
         """
         template, problem = self.folds.estimator, self.problem
         if template.dtype != "auto" or problem.dtype == np.float64 or template.normalize == "spherical":
             return True
-        return template._wide(self.folds.rows, problem.families, heads) <= problem.wide
+        return wide_statistics(self.folds.rows, problem.families, heads) <= problem.wide
 
     def add(self, heads: list) -> list[int]:
         """Heads of one model, which share their weights or do not; they join the next round.

@@ -49,7 +49,8 @@ def key_of(value: Any) -> Hashable:
 
 
 def wide_norm(estimator: Any, setting: dict) -> bool:
-    """Weights that are not bounded (p > 2) ask for more precise statistics, see models.base; such settings
+    """Weights that are not bounded (p > 2) ask for more precise statistics, see
+    models.description; such settings
     have blocks of their own.
     """
     norm, p = (

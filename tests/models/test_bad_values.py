@@ -224,7 +224,7 @@ def test_large_numbers_that_fit_are_welcome():
 @pytest.mark.parametrize("given", [np.float32, np.float64])
 @pytest.mark.parametrize("kernel", [RBF(gamma=1e-45), Linear()], ids=str)
 def test_squares_beyond_float32(given, kernel, monkeypatch):
-    monkeypatch.setattr("raymkl.models.base.SMALL_PROBLEM", 0)  # "auto" would be float32
+    monkeypatch.setattr("raymkl.models.description.problem.SMALL_PROBLEM", 0)  # "auto" would be float32
     array = (X * 1e22).astype(given)
     more = {"kernels": [kernel], "normalize": "multiplicative"}
     expected = fit(array.astype(np.float64), dtype="float64", **more)

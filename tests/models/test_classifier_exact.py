@@ -144,7 +144,7 @@ def test_float64_tables_reach_what_formulas_reach(p, monkeypatch):
     """Tables good to 1e-10 allow a gap of 1e-7, certified against the formulas by the conic solver's
     optimum.
     """
-    monkeypatch.setattr("raymkl.models.base.FEW_VALUES", 0)
+    monkeypatch.setattr("raymkl.models.description.problem.FEW_VALUES", 0)
     tables, formulas = (
         MKLClassifier(kernels=BANK, p=p, tol=1e-7, dtype="float64", exact=e, engine="local").fit(X, Y)
         for e in (False, True)

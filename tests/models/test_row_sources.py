@@ -173,7 +173,7 @@ def test_strings(tmp_path):
 
 
 def test_large_values_are_computed_in_double_precision_as_in_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr("raymkl.models.base.SMALL_PROBLEM", 0)
+    monkeypatch.setattr("raymkl.models.description.problem.SMALL_PROBLEM", 0)
     kernels = [RBF(gamma=1e-4), Linear(), Custom(lambda A, B: A @ B.T)]
     pq.write_table(columns(30 * X, LABELS), tmp_path / "large.parquet")
     direct, read = (model(kernels=kernels, tol=1e-3) for _ in range(2))

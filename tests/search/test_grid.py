@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from raymkl import MKLClassifier, RayParams, kernels
-from raymkl.models import base as models_base
+from raymkl.models.description import problem as description
 from raymkl.search import MKLSearchCV
 from raymkl.search import grid as grid_module
 from raymkl.search.settings import blocks_of, paths_of
@@ -372,7 +372,7 @@ def test_wide_norms_get_precise_statistics(monkeypatch):
 
     train = grid_module.train
     monkeypatch.setattr(grid_module, "train", note)
-    monkeypatch.setattr(models_base, "SMALL_PROBLEM", 0)
+    monkeypatch.setattr(description, "SMALL_PROBLEM", 0)
     MKLSearchCV(model(tol=1e-3), {"p": [4.0, 4 / 3]}, cv=3, refit=False).fit(X, Y)
     assert dtypes == {4.0: np.float64, 4 / 3: np.float32}
 

@@ -20,7 +20,7 @@ from ...kernels.combined import CombinedKernel
 from ...kernels.pairs.families import NO_GATE
 from ..base import _number, effective_weights
 from ..classifier import MKLClassifier
-from ..diagonals import row_gates
+from ..description.diagonals import row_gates
 from ..missing.gating import clustered_norm, layout_of
 from ..regressor import MKLRegressor
 from ..runs.callbacks import run_of

@@ -25,7 +25,7 @@ from ...kernels.formulas import Linear
 from ...kernels.pairs.families import NO_GATE
 from ..base import _number, effective_weights
 from ..classifier import MKLClassifier
-from ..diagonals import row_gates
+from ..description.diagonals import row_gates
 from ..runs.callbacks import run_of, stop_was_asked
 from . import gate_inputs
 

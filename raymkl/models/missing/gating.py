@@ -20,7 +20,7 @@ from ...kernels.base import Kernel, Scaled
 from ...kernels.pairs.families import NO_GATE
 from ...kernels.pairs.statistics import Matrices
 from ...optim.norms import GroupedNorm
-from ..diagonals import lengths
+from ..description.diagonals import lengths
 from .presence import Presence, names_read
 
 

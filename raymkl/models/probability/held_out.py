@@ -22,7 +22,7 @@ from ...data.lazy_rows import fetch
 from ...data.views import subset
 from ...engine import Head
 from ...engine.session import SessionRows
-from ..diagonals import spherical_gates
+from ..description.diagonals import spherical_gates
 from ..expansion import Expansion
 from ..sources import SourceInput
 from .conformal import FoldModels

@@ -29,11 +29,11 @@ from ...optim.norms import LpNorm
 from ..base import BaseMKL, _number
 from ..classifier import MKLClassifier
 from ..dataset_answers import datasets_too
-from ..diagonals import row_gates
+from ..description.diagonals import row_gates
+from ..description.tails import ZETA, costs_of, tail_sums
 from ..expansion import Expansion
 from ..reading import is_matrix
 from ..runs.callbacks import a_run, run_of, stop_was_asked
-from ..tails import ZETA, costs_of, tail_sums
 from .stream import Stream, all_classes, labels_among, weights_of
 
 NORMALIZE = (None, "multiplicative", "spherical", "trace", "tail")

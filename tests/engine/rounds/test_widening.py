@@ -13,7 +13,7 @@ from raymkl import MKLClassifier, RayParams, Session
 from raymkl.engine.faults.policy import FailurePolicy
 from raymkl.engine.rounds.coordinator import Coordinator
 from raymkl.kernels import rbf
-from raymkl.models import base as base_module
+from raymkl.models.description import problem as description
 from tests.builders import head_of
 from tests.engine.given_points import problem_of
 from tests.engine.lossy_pool import Fault, LossyPool
@@ -30,9 +30,9 @@ K = gram(BANK, X)
 @pytest.fixture(autouse=True)
 def no_problem_is_small(monkeypatch):
     """Small problems begin in float64."""
-    monkeypatch.setattr(base_module, "SMALL_PROBLEM", 0)
-    monkeypatch.setattr(base_module, "SMALL_PROBLEM_LARGE_P", 0)
-    monkeypatch.setattr(base_module, "_light", lambda families, rows: frozenset())
+    monkeypatch.setattr(description, "SMALL_PROBLEM", 0)
+    monkeypatch.setattr(description, "SMALL_PROBLEM_LARGE_P", 0)
+    monkeypatch.setattr(description, "light_statistics", lambda families, rows: frozenset())
 
 
 def fit(dtype, p, shards=2, **more):

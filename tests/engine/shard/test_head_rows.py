@@ -255,7 +255,7 @@ def test_rows_leave_as_it_shows(monkeypatch, dtype):
 
     Inner products in float64 are as good as a proof, and light.
     """
-    monkeypatch.setattr("raymkl.models.base.FEW_VALUES", 0)
+    monkeypatch.setattr("raymkl.models.description.problem.FEW_VALUES", 0)
     seen = Seen(monkeypatch)
     model = fit(dtype)
     assert min(seen.at_work) < 0.8 * N / 2

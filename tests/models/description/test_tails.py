@@ -10,7 +10,7 @@ import raymkl
 from raymkl import MKLClassifier, MKLOneClass, MKLRegressor, diagnostics, kernels, search
 from raymkl.engine.programs import tail_sums as programme
 from raymkl.models import tails as tails_module
-from raymkl.models.tails import tail_sums
+from raymkl.models.description.tails import tail_sums
 
 
 def slow_tails(K, zeta=2):

@@ -5,7 +5,7 @@ import pytest
 
 from raymkl.kernels import RBF, Linear, Polynomial
 from raymkl.kernels.pairs.families import NO_GATE
-from raymkl.models.diagonals import diagonals, largest_diagonal, row_gates, spherical_gates
+from raymkl.models.description.diagonals import diagonals, largest_diagonal, row_gates, spherical_gates
 
 BANK = [Linear(), RBF(gamma=0.5), Polynomial(degree=2, coef0=1.0), Linear() * RBF(gamma=0.1)]
 X = np.random.default_rng(0).normal(size=(12, 3))

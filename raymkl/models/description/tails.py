@@ -19,16 +19,16 @@ from typing import Any
 
 import numpy as np
 
-from ..data.rows import from_block
-from ..engine import Head, Problem, RayParams
-from ..engine.programs.tail_sums import TailSums
-from ..engine.run import train
-from ..kernels.base import Kernel
-from ..kernels.matrices import kernel_matrices
-from ..kernels.normalize import check_tails, check_zeta, tail_of, zeta_of
-from ..kernels.pairs.families import group
-from ..optim.norms import PricedNorm
-from .missing.presence import names_read, presence_of
+from ...data.rows import from_block
+from ...engine import Head, Problem, RayParams
+from ...engine.programs.tail_sums import TailSums
+from ...engine.run import train
+from ...kernels.base import Kernel
+from ...kernels.matrices import kernel_matrices
+from ...kernels.normalize import check_tails, check_zeta, tail_of, zeta_of
+from ...kernels.pairs.families import group
+from ...optim.norms import PricedNorm
+from ..missing.presence import names_read, presence_of
 
 # Rows up to which one matrix at a time is held here.
 EXACT_ROWS = 2_500

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..kernels.base import Kernel
-from ..kernels.normalize import gate_of_diagonal
-from ..kernels.pairs.families import NO_GATE, group
-from ..kernels.pairs.statistics import Statistic
-from . import sources
+from ...kernels.base import Kernel
+from ...kernels.normalize import gate_of_diagonal
+from ...kernels.pairs.families import NO_GATE, group
+from ...kernels.pairs.statistics import Statistic
+from .. import sources
 
 
 def spherical_gates(kernels: Sequence[Kernel], rows: Mapping) -> tuple[np.ndarray | None, list[int]]:

@@ -1,0 +1,1 @@
+"""From rows, kernels and heads to the problem that the engine solves: precision, diagonals, tail sums."""
