@@ -9,7 +9,7 @@ from sklearn.model_selection import GridSearchCV, KFold
 import raymkl
 from raymkl import MKLClassifier, MKLOneClass, MKLRegressor, diagnostics, kernels, search
 from raymkl.engine.programs import tail_sums as programme
-from raymkl.models import tails as tails_module
+from raymkl.models.description import tails as tails_module
 from raymkl.models.description.tails import tail_sums
 
 
