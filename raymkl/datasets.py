@@ -36,7 +36,7 @@ def read_fasta(path: Any) -> tuple[list[str], list[str]]:
     Raises
     ------
     ValueError : with the line, when the file does not start with `>`, a record has no name or no letters, or
-    a line of a sequence holds something else than letters, `*`, `-` and `.`.
+        a line of a sequence holds something else than letters, `*`, `-` and `.`.
 
     Examples
     --------

@@ -62,8 +62,7 @@ def alignment(
     ----------
     kernels : list of M kernels, "precomputed", a stack (n, n, M), or a fitted model.
     X : examples in any container; (n, n, M) or the path of a kernel store with "precomputed" kernels. May be
-    left out for a stack, and
-        for a fitted model with features, where the support vectors are used.
+        left out for a stack, and for a fitted model with features, where the support vectors are used.
     y : (n,) labels or numbers, or None.
     centred : bool
         Whether matrices are centred first. If not, two classes enter as -1 and +1.
@@ -157,7 +156,7 @@ def redundancy(
     Parameters
     ----------
     kernels, X, only, max_rows, random_state : as for `alignment` (larger data are sub-sampled to `max_rows`
-    rows).
+        rows).
     threshold : float in (0, 1]
         Pairs with at least this alignment are listed.
 

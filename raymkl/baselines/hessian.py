@@ -44,7 +44,7 @@ class HessianMKL(Baseline):
     Attributes
     ----------
     classes_, kernel_weights_, support_, dual_coef_, intercept_, primal_objective_, dual_objective_,
-    duality_gap_, n_svm_, n_iter_,
+        duality_gap_, n_svm_, n_iter_,
     converged_, kernels_ : see `SimpleMKL`.
 
     Examples

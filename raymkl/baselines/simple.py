@@ -53,11 +53,11 @@ class SimpleMKL(Baseline):
     Attributes
     ----------
     classes_ : (2,) labels. kernel_weights_ : (M,), with sum 1. support_ : (n_support,). dual_coef_ : (1,
-    n_support). intercept_ : (1,).
+        n_support). intercept_ : (1,).
     primal_objective_, dual_objective_, duality_gap_ : float, of the kernels in float64 at the final weights
-    and dual variables.
+        and dual variables.
     n_svm_ : int, SVMs that were trained. n_iter_ : int, steps. converged_ : bool. kernels_ : the kernels that
-    were learned over.
+        were learned over.
 
     Examples
     --------

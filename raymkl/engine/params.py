@@ -30,37 +30,31 @@ class RayParams:
     Parameters
     ----------
     num_shards : shards the rows are split into; None chooses one per free CPU (Ray) or per core (local). A
-    pair (least, most) starts
-        with as many as find a place, and splits the rows anew when nodes join or leave, at most once a
-        minute.
+        pair (least, most) starts with as many as find a place, and splits the rows anew when nodes join or
+        leave, at most once a minute.
     cpus_per_shard : CPUs that each shard actor reserves; fractions are allowed.
     memory_per_shard : bytes that a shard's caches and gradients may take; None takes a share of what is free.
-    A shard on Ray reserves them,
-        and what its rows take.
+        A shard on Ray reserves them, and what its rows take.
     max_shard_failures : losses that a run may survive, -1 for any number. Lost shards (or the coordinator)
-    are replaced and brought up to
-        date. All shards that are lost with a node count once.
+        are replaced and brought up to date. All shards that are lost with a node count once.
     timeout_s : seconds after which a shard that answers no ping, or a placement, is given up. A process that
-    is being started has at
-        least five minutes.
+        is being started has at least five minutes.
     checkpoint_dir : directory (a path, or a URI that `pyarrow.fs` opens) for the state of the run, or None.
-    The next fit with the
-        same directory, data and parameters goes on from there. Kept for the local engine too; a finished run
-        removes its files.
+        The next fit with the same directory, data and parameters goes on from there. Kept for the local
+        engine too; a finished run removes its files.
     checkpoint_every_s : seconds between two checkpoints.
     placement : "SPREAD" puts shards on different nodes where it can, "PACK" on as few as possible;
-    "STRICT_SPREAD" and "STRICT_PACK" must.
+        "STRICT_SPREAD" and "STRICT_PACK" must.
     max_preemptions : as max_shard_failures, for nodes that were preempted, by Ray's word, which are counted
-    apart; -1 for any number.
+        apart; -1 for any number.
     resources : custom resources of Ray that each shard reserves, e.g. {"fast_disk": 1}.
     label_selector : labels of the nodes that shards may live on, in Ray's words, e.g. {"ray.io/market-type":
-    "!spot"}.
+        "!spot"}.
     name, storage_path : of a run that leaves something: in `<storage_path>/<name>` (a path or a URI) are its
-    checkpoints while it runs, and
-        at the end `model.raymkl`, `history.parquet` and `run.json`. A later run of the same name takes their
-        place. Both or none.
+        checkpoints while it runs, and at the end `model.raymkl`, `history.parquet` and `run.json`. A later
+        run of the same name takes their place. Both or none.
     runtime_env : Ray's runtime environment of the actors, e.g. {"pip": ["mykernels"]}. It is not kept in
-    model files.
+        model files.
 
     Examples
     --------

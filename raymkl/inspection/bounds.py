@@ -80,11 +80,9 @@ def bound_factor(model: Any, X: Any = None, p: Any = None, *, decay: Any = None)
     model : a fitted model, or the block norms ||w_m|| themselves: (M,) or (rows, M).
     X : for a fitted model over ready-made matrices, the training stack (n, n, M); see `block_norms`.
     p : block norms to evaluate at, in [1, inf], for the local form in [1, 2]; by default 101 values from 1 to
-    10 (local: to 2), evenly
-        spaced in 1/p.
+        10 (local: to 2), evenly spaced in 1/p.
     decay : alpha > 1 for the local form: a number, or one per kernel (`spectra(...).decay`), the smallest of
-    which counts. None: the
-        global form.
+        which counts. None: the global form.
 
     Returns
     -------
@@ -217,15 +215,14 @@ def complexity(
     Parameters
     ----------
     kernels : list of M kernels, "precomputed", a stack (n, n, M), or a fitted model, whose normalisation is
-    then applied.
+        then applied.
     X : n examples, see `alignment`; of a fitted model without X, its support vectors.
     p : float in [1, inf]
         Block norm.
     radius : float > 0
         Largest ||w||_{2,p}. Of a fitted model: the p-norm of `block_norms(model)`.
     max_rows, random_state : as for `alignment`. Traces are those of all rows; only the variance of a model
-    with
-        normalize="multiplicative" is measured on so many.
+        with normalize="multiplicative" is measured on so many.
 
     Returns
     -------

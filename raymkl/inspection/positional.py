@@ -97,7 +97,7 @@ def positional_importance(
     Parameters
     ----------
     model : fitted model with at least one weighted-degree or spectrum kernel, or positive multiples and sums
-    (over one view) of them.
+        (over one view) of them.
     X : n examples, in any container that `predict` takes.
     only : numbers of the kernels to look at, or None for all that are made of string kernels.
     average : bool

@@ -78,7 +78,7 @@ def spectra(
     ----------
     kernels, X, only : as for `alignment`; the kernels of a fitted model are normalised as there.
     max_rows, random_state : larger data are sub-sampled to `max_rows` rows, n is then their number. One
-    matrix is held at a time.
+        matrix is held at a time.
 
     Returns
     -------

@@ -24,10 +24,9 @@ def tail_sums(kernels: Any, X: Any = None, *, zeta: int = 2) -> np.ndarray:
     Parameters
     ----------
     kernels : list of M kernels, "precomputed", a stack (n, n, M), or a fitted model, whose kernels are taken
-    as they are.
+        as they are.
     X : examples in any container; (n, n, M) with "precomputed" kernels. May be left out for a stack, and for
-    a fitted model with features,
-        where the support vectors are used.
+        a fitted model with features, where the support vectors are used.
     zeta : whole number, 0 <= zeta < n
         How many of the largest eigenvalues are left out.
 

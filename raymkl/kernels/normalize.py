@@ -40,7 +40,7 @@ class TailSum:
     Parameters
     ----------
     zeta : eigenvalues that are left out, a whole number with 0 <= zeta < n. `normalize="tail"` is zeta = 2; 0
-    is the trace.
+        is the trace.
 
     Examples
     --------

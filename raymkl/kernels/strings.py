@@ -27,7 +27,7 @@ class Spectrum(Kernel):
     Parameters
     ----------
     k : length of the pieces, >= 1. The number of possible pieces, (letters in the alphabet)^k, may be up to
-    4e18 (k = 31 for dna).
+        4e18 (k = 31 for dna).
     view : column or key that holds the strings; None for a plain list.
     alphabet : "dna", "rna", "protein", or letters of your own in upper case.
 

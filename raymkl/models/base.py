@@ -335,8 +335,7 @@ class BaseMKL(ReadsRows, WithCallbacks):
         Returns
         -------
         contributions : (n, M) when the model has one decision value per example (two classes), else (n,
-        n_heads, M), with heads
-            in the order of the columns of `decision_function`.
+            n_heads, M), with heads in the order of the columns of `decision_function`.
 
         Examples
         --------

@@ -134,32 +134,29 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     ----------
     classes_ : (n_classes,) labels. n_features_in_ : int.
     kernel_weights_ : (M,) for two classes or shared weights, else (n_classes, M). missing="neutral": M + 1
-    kernels. missing="pattern":
-        (1 + R, M) or (n_classes, 1 + R, M), those of all rows first.
+        kernels. missing="pattern": (1 + R, M) or (n_classes, 1 + R, M), those of all rows first.
     support_ : (n_support,) training rows with a dual variable other than zero (of any class).
     dual_coef_ : (1 or n_classes, n_support) signed dual variables. intercept_ : (1 or n_classes,).
     duality_gap_, primal_objective_, dual_objective_ : float for two classes or shared weights (of all classes
-    together), else
-        (n_classes,).
+        together), else (n_classes,).
     n_iter_ : int, rounds. converged_ : bool. history_ : list of dicts, one per round and class; their
-    "precision" says whether primal, dual
-        and gap are "proved" (of the formulas) or those of the rounds ("float32", "float64").
+        "precision" says whether primal, dual and gap are "proved" (of the formulas) or those of the rounds
+        ("float32", "float64").
     shard_failures_ : int, shards that were lost and replaced. resumed_from_ : round of the checkpoint that
-    the fit began with, or None.
+        the fit began with, or None.
     tail_sums_ : (M,) what the kernels were divided by, with normalize="tail" or a `kernels.TailSum`.
     view_names_ : (V,) the views that the kernels read. present_ : (V,) the share of the training rows that
-    have each of them.
+        have each of them.
     patterns_ : (R, V) bool, patterns of presence among the training rows, with missing="pattern".
     kernels_ : the kernels that were learned over. engine_used_ : "local" or "ray".
     expansion_ : `raymkl.models.expansion.Expansion`, the sum over support vectors that predictions are made
-    of.
+        of.
     held_out_decision_ : (n,) or (n, n_classes) decision values of the training rows, each by the fold that
-    holds it out;
-        with `probability` or `conformal`, as the next ones.
+        holds it out; with `probability` or `conformal`, as the next ones.
     folds_ : (n,) the fold that holds each row out. fold_gaps_ : (n_folds,), or (n_folds, n_classes) where
         `duality_gap_` has one per class, relative duality gaps.
     calibration_ : curves from decision values to probabilities, with `probability`. fold_models_ : with
-    `conformal`.
+        `conformal`.
 
     Examples
     --------

@@ -59,11 +59,9 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
     kernel_weights_ : (M,). support_ : (n_support,) training rows outside or on the edge of the tube.
     dual_coef_ : (1, n_support) signed dual variables. intercept_ : (1,).
     duality_gap_, primal_objective_, dual_objective_ : float. n_iter_, converged_, history_, kernels_,
-    n_features_in_,
-        engine_used_, view_names_, present_, patterns_, expansion_ : as for `MKLClassifier`.
+        n_features_in_, engine_used_, view_names_, present_, patterns_, expansion_ : as for `MKLClassifier`.
     held_out_decision_ : (n,) predictions of the training rows, each by the fold that holds it out; with
-    `conformal`, as
-        folds_, fold_gaps_ and fold_models_, which are as for `MKLClassifier`.
+        `conformal`, as folds_, fold_gaps_ and fold_models_, which are as for `MKLClassifier`.
 
     Examples
     --------

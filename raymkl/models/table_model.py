@@ -40,12 +40,11 @@ class Preparation:
     Parameters
     ----------
     views : view name -> names of its columns. One view under the name None: X is an array; else X is a dict
-    of views.
+        of views.
     widths : column name -> numbers in it (1 for a plain column, d for a column of vectors). Columns of text
-    are not in it.
+        are not in it.
     mean, scale : column name -> (width,) arrays, (x - mean) / scale is what the model sees; empty: the
-    numbers as they are. Sparse
-        columns are divided by their scale and not shifted, which would fill them.
+        numbers as they are. Sparse columns are divided by their scale and not shifted, which would fill them.
     target : name of the column of labels, or None.
     """
 
@@ -301,7 +300,7 @@ class TableModel:
     Parameters
     ----------
     model : fitted estimator, such as `MKLClassifier`; its attributes (`kernel_weights_`, ...) can be read
-    here too.
+        here too.
     preparation : Preparation
 
     Examples

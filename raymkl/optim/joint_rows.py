@@ -33,10 +33,9 @@ def move_rows(Q, left, right, residual, A, classes, upper, tolerance, max_moves)
     ----------
     Q : (q, q) float64, symmetric. left, right : (q, K, R) float64; R = 0 where the weights stay.
     residual : (q, K) float64 at A, overwritten with that at the solution, without the weights' answer. A :
-    (q, K) float64, feasible,
-        overwritten with the solution.
+        (q, K) float64, feasible, overwritten with the solution.
     classes : (q,) int64 number of every row's class. upper : (q,) float64 upper end of its variable; those of
-    other classes end at 0.
+        other classes end at 0.
     tolerance : stop when no row's violation is larger. max_moves : rows moved at most.
     """
     q, K = A.shape

@@ -37,7 +37,7 @@ def smo(Q, gradient, x, lower, upper, tolerance, max_steps):
     -------
     steps : int, pairs moved.
     violation : float, max over variables that may grow of -gradient, minus the min over those that may
-    shrink.
+        shrink.
     """
     q = x.shape[0]
     whole = q - q % BLOCK

@@ -58,7 +58,7 @@ class ClustersDisplay(Display):
     clusters : (n,) cluster of every row, for X.
     y : (n,) class of every row, or None.
     probabilities : (height, width, n_classes) of the classes at the points of a grid, the largest decides; or
-    None.
+        None.
     extent : (left, right, bottom, top) of the grid.
     names : of the two columns.
 

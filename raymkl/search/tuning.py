@@ -48,14 +48,13 @@ def tune(
     Parameters
     ----------
     estimator : e.g. `MKLClassifier`; its `engine` and `ray_params` say where the shared blocks live ("ray":
-    in shard actors,
-        otherwise in the service's process).
+        in shard actors, otherwise in the service's process).
     X, y : as for `fit`.
     param_space : parameters of the estimator with Tune's distributions, e.g.
-    `{"C": tune.loguniform(0.01, 100)}`.
+        `{"C": tune.loguniform(0.01, 100)}`.
     cv, scoring, groups, sample_weight : as for `MKLSearchCV`.
     tune_config, run_config : of Ray Tune. Without a `tune_config` the score is maximised, and actors are used
-    again for other trials.
+        again for other trials.
 
     Returns
     -------

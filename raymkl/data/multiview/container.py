@@ -225,7 +225,7 @@ class Views:
         Parameters
         ----------
         parts : list of Views with the same views, of the same kinds; rows of a ready-made matrix stem from
-        one.
+            one.
 
         Returns
         -------

@@ -28,7 +28,7 @@ def report(model: Any, X: Any = None, y: Any = None, path: Any = None) -> str:
     ----------
     model : a fitted model, also one read with `raymkl.load`.
     X : examples to show the model on, in any container that `predict` takes, or None: then the support
-    vectors stand in.
+        vectors stand in.
     y : (n,) labels of X, or None.
     path : file to write, or None.
 

@@ -50,7 +50,7 @@ def tail_sums(
     Parameters
     ----------
     rows : dict from view key to array, as estimators read them. Of every kernel those count that have its
-    views.
+        views.
     kernels : list of M kernels. A kernel that occurs several times is looked at once.
     used : (n,) bool, rows that count, or (H, n) for several sets of them.
     zeta : eigenvalues to leave out, below the number of rows that count.

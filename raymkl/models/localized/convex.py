@@ -208,18 +208,19 @@ class ConvexLocalizedMKLClassifier(ClusteredMixin, MKLClassifier):
     kernels : list of kernels, "precomputed", or None
         As for `MKLClassifier`. With "precomputed", X to predict must have the columns of all training rows.
     {CLUSTER_PARAMETERS}
-    C, p, solver, theta_step, normalize, tol, class_weight, engine, ray_params, max_iter, dtype, exact,
-    verbose, loss
+    C, p, solver, theta_step, normalize, tol, class_weight, engine
         As for `MKLClassifier`; p is the block norm within each cluster. Kernels are normalised before they
         are gated.
+    ray_params, max_iter, dtype, exact, verbose, loss
+        As for `MKLClassifier`.
 
     Attributes
     ----------
     kernel_weights_ : (n_clusters, M) for two classes, else (n_classes, n_clusters, M).
     tau_ : float, the sharpness used (inf for hard clusters). landmarks_ : (L,) training rows that the
-    clusters' means are made of.
+        clusters' means are made of.
     classes_, support_, dual_coef_, intercept_, duality_gap_, primal_objective_, dual_objective_, n_iter_,
-    converged_, history_, kernels_,
+        converged_, history_, kernels_,
     engine_used_, expansion_
         As for `MKLClassifier`.
 
@@ -305,18 +306,18 @@ class ConvexLocalizedMKLRegressor(ClusteredMixin, MKLRegressor):
     kernels : list of kernels, "precomputed", or None
         As for `MKLRegressor`. With "precomputed", X to predict must have the columns of all training rows.
     {CLUSTER_PARAMETERS}
-    C, epsilon, p, solver, theta_step, normalize, tol, engine, ray_params, max_iter, dtype, exact, verbose,
-    loss, delta, quantile
+    C, epsilon, p, solver, theta_step, normalize, tol, engine
         As for `MKLRegressor`; p is the block norm within each cluster. Kernels are normalised before they
         are gated.
+    ray_params, max_iter, dtype, exact, verbose, loss, delta, quantile
+        As for `MKLRegressor`.
 
     Attributes
     ----------
     kernel_weights_ : (n_clusters, M). tau_ : float, the sharpness used. landmarks_ : (L,) training rows that
-    the clusters' means are
-        made of.
+        the clusters' means are made of.
     support_, dual_coef_, intercept_, duality_gap_, primal_objective_, dual_objective_, n_iter_, converged_,
-    history_, kernels_,
+        history_, kernels_,
     engine_used_, expansion_
         As for `MKLRegressor`.
 

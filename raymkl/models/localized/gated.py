@@ -78,15 +78,14 @@ class LocalizedMKLClassifier(MKLClassifier):
     Attributes
     ----------
     gating_coef_ : (M, n_features), or (n_classes, M, n_features); gating_intercept_ : (M,) or (n_classes, M).
-    For gating="linear".
+        For gating="linear".
     gating_support_ : (S,) training rows whose kernel functions make up the scores, gating_dual_coef_ : (M, S)
-    or (n_classes, M, S), and
-        gating_intercept_. For gating="kernel".
+        or (n_classes, M, S), and gating_intercept_. For gating="kernel".
     kernel_weights_ : (M,) or (n_classes, M), all one: the gates do the weighting.
     history_ : list of dicts of the descent that was kept, one per step, with its "objective".
     n_iter_ : int, steps. duality_gap_, primal_objective_, dual_objective_ : of the SVM at the learned gates.
     classes_, support_, dual_coef_, intercept_, converged_, kernels_, engine_used_, expansion_ : as for
-    `MKLClassifier`.
+        `MKLClassifier`.
 
     Examples
     --------

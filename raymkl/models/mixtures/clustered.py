@@ -60,16 +60,15 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
     max_iter, tol : int, float
         Iterations, and the rise of the bound per unit of weight below which to stop.
     epochs, final_epochs, batch_size, learning_rate : of the machines: passes of an iteration, passes on
-    memberships at the end, rows of a
-        cluster in a step, and the first rate of Adam's steps.
+        memberships at the end, rows of a cluster in a step, and the first rate of Adam's steps.
     engine, ray_params, random_state, verbose : as for `MKLClassifier`.
 
     Attributes
     ----------
     scales_ (K, d), noise_ (K, D, d), coef_ (K, n_classes, 2 D; cosines first) : the machines.
     classes_, n_features_in_, feature_names_in_ : as everywhere. The rest is the mixture's, see
-    `DirichletProcessMixture`; labels count in `labels_` and `lower_bound_`, which are those before the final
-    phase.
+        `DirichletProcessMixture`; labels count in `labels_` and `lower_bound_`, which are those before the
+        final phase.
 
     Examples
     --------

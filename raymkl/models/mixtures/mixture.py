@@ -45,13 +45,13 @@ class DirichletProcessMixture(BaseMixture, ClusterMixin, DensityMixin, BaseEstim
     Attributes
     ----------
     cluster_weights_ (K,), means_ (K, d), covariances_ (K, d, d) : expected values, K what the merges have
-    left. weight_concentration_ (2, K), mean_precision_ (K,), degrees_of_freedom_ (K,), scatter_ (K, d, d) :
-    of the posteriors, as is means_.
+        left. weight_concentration_ (2, K), mean_precision_ (K,), degrees_of_freedom_ (K,), scatter_ (K, d,
+        d) : of the posteriors, as is means_.
     prior_ : dict of mean, mean_precision, degrees_of_freedom, scatter.
     labels_ : (n,) the cluster with the largest share of each training row. n_clusters_ : how many of them
-    occur.
+        occur.
     lower_bound_ : float. history_ : rows of iteration, phase, seconds, bound, clusters. n_iter_, converged_,
-    shard_failures_.
+        shard_failures_.
     samples_ : (sweeps, n) labels of all sweeps, of Gibbs sampling.
 
     Examples

@@ -89,9 +89,9 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     ----------
     classes_ : (K,) labels. n_features_in_ : int. kernel_weights_ : (M,). intercept_ : (K,) zeros.
     support_ : (n_support,) training rows that lost a margin (of landmarks: these). dual_coef_ : (K,
-    n_support), without landmarks.
+        n_support), without landmarks.
     landmarks_ : (L,) numbers of training rows. landmark_coef_ : (K, M, L), f_k(x) = sum_ml landmark_coef_[k,
-    m, l] k_m(x, z_l).
+        m, l] k_m(x, z_l).
     primal_objective_, dual_objective_, duality_gap_ : float. converged_ : bool. n_iter_ : int, epochs.
     history_ : list of dicts, one per epoch: epoch, seconds (since the start), primal, dual, gap.
     tail_sums_ : (M,), where they were asked for. kernels_, engine_used_, expansion_ : as for `MKLClassifier`.

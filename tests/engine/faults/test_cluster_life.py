@@ -271,4 +271,4 @@ def test_three_nodes_one_of_which_is_lost(tmp_path):
     script = [sys.executable, "-m", "tests.engine.faults.nodes_script", str(tmp_path)]
     done = subprocess.run(script, cwd=root, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, textwrap.shorten(done.stdout, 2000) + done.stderr[-3000:]
-    assert done.stdout.split("\n")[-2] == "all is well", done.stdout
+    assert "all is well" in done.stdout.splitlines(), done.stdout  # Ray may have a last word
