@@ -16,7 +16,7 @@ import numpy as np
 from .room import Room
 
 
-@dataclass
+@dataclass(eq=False)  # two are never the same, and their arrays are not compared
 class Trial:
     """rounds : that it took part in, those before it was restored included.
 
@@ -89,7 +89,7 @@ class Trial:
         ]
 
 
-@dataclass
+@dataclass(eq=False)
 class Fitting:
     """Heads over all rows that are trained for a trial's model.
 

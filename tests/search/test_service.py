@@ -304,3 +304,26 @@ def test_a_service_without_trials_lets_go_and_begins_again(services):
         service.stop("one")
         until(lambda: not service.rooms and not reservation.taken)
     assert reservation.log == ["taken", "released"] * 2
+
+
+def test_models_of_several_trials_at_once(services):
+    service = services()
+    settings = {str(k): {"C": 10.0 ** (k - 1)} for k in range(4)}
+    for name, setting in settings.items():
+        service.start(name, setting)
+    for name in settings:
+        reports_of(service, name)
+    start, found = threading.Barrier(len(settings)), {}
+
+    def ask(name):
+        start.wait()
+        found[name] = service.model(name)
+
+    askers = [threading.Thread(target=ask, args=(name,)) for name in settings]
+    for asker in askers:
+        asker.start()
+    for asker in askers:
+        asker.join()
+    for name, setting in settings.items():
+        expected = model(**setting).fit(X, Y).primal_objective_
+        assert found[name].primal_objective_ == pytest.approx(expected, rel=2e-5)

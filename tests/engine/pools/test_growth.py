@@ -90,4 +90,4 @@ def test_a_cluster_scaled_to_zero(tmp_path):
     script = [sys.executable, "-m", "tests.engine.pools.growing_script", str(tmp_path)]
     done = subprocess.run(script, cwd=root, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, textwrap.shorten(done.stdout, 2000) + done.stderr[-3000:]
-    assert done.stdout.split("\n")[-2] == "all is well", done.stdout
+    assert "all is well" in done.stdout.splitlines(), done.stdout  # Ray may have a last word
