@@ -84,6 +84,9 @@ def pytest_configure(config):
     os.environ["RAY_TMPDIR"] = config.stash[RAY_DIRECTORY] = folder
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault(
+        "RAY_AUTH_MODE", "disabled"
+    )  # else Ray leaves a token in the home of whoever runs the tests
+    os.environ.setdefault(
         "RAY_worker_niceness", "0"
     )  # by itself Ray lets its processes wait for all others, and tests wait for them
     if worker is not None:
