@@ -12,7 +12,7 @@ from sklearn.model_selection import GridSearchCV, KFold
 
 import raymkl
 from raymkl import MKLClassifier, MKLRegressor, kernels, search
-from tests.models.test_tails import slow_tails
+from tests.models.description.test_tails import slow_tails
 
 random = np.random.default_rng(3)
 N = 60
