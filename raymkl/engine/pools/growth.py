@@ -159,18 +159,23 @@ def _is_infeasible(group: Any) -> bool:
 
 
 def grow(
-    num_shards: int, params: RayParams, demand: Mapping[str, float], trouble: str, patience: float
+    num_shards: int,
+    params: RayParams,
+    demand: Mapping[str, float],
+    trouble: str,
+    patience: float,
+    since: float,
 ) -> None:
     """Ask the autoscaler for nodes for so many shards, and wait until they are there. Says what it waits for.
 
-    demand : of a shard. trouble : why it finds no place now, in words. Raises ShardFailure when the nodes do
-    not come in time.
+    demand : of a shard. trouble : why it finds no place now, in words. patience : seconds to wait, counted
+    from the (monotonic) time `since`. Raises ShardFailure when the nodes do not come in time.
     """
     labels = None if not params.label_selector else [dict(params.label_selector)] * num_shards
     group = placement_group(
         [dict(demand)] * num_shards, strategy=params.placement, bundle_label_selector=labels
     )
-    started = said = time.monotonic()
+    said = time.monotonic()
     asked = f"{num_shards} shard{'s' if num_shards > 1 else ''} of " + " and ".join(
         in_words(*each) for each in demand.items()
     )
@@ -182,15 +187,15 @@ def grow(
             now = time.monotonic()
             if _is_infeasible(group):
                 raise ValueError(f"{trouble}; its autoscaler says that it can never add nodes for {asked}")
-            if now - started >= patience:
+            if now - since >= patience:
                 raise ShardFailure(
                     f"{trouble}; its autoscaler was asked for nodes, and they did not come within "
                     f"{patience:.0f} seconds (timeout_s)"
                 )
             if now - said >= SAY_SECONDS:
                 said = now
-                logger.warning("%s wait for nodes of the autoscaler, for %.0f s", asked, now - started)
+                logger.warning("%s wait for nodes of the autoscaler, for %.0f s", asked, now - since)
     finally:
         # The shards ask once more, with the memory that the nodes turn out to have.
         remove_placement_group(group)
-    logger.info("nodes for %s are there, after %.0f s", asked, time.monotonic() - started)
+    logger.info("nodes for %s are there, after %.0f s", asked, time.monotonic() - since)

@@ -116,7 +116,7 @@ def check_resources(
             never = refusal(num_shards, least, growth, params.placement)
             if never is not None:
                 raise ValueError(never)
-            grow(num_shards, params, least, trouble, max(patience, params.timeout_s) - waited)
+            grow(num_shards, params, least, trouble, max(patience, params.timeout_s), started)
         elif waited >= patience:
             raise ValueError(trouble)
         time.sleep(LOOK_SECONDS)
