@@ -80,11 +80,24 @@ class BEMKL(InMemory):
 
     Attributes
     ----------
-    classes_ : (n_classes,) labels. kernel_weights_ : E[e], (M,) for two classes, else (n_classes, M).
-    intercept_ : (H,) E[b].
-    covariance_ : (H, M + 1, M + 1) of b and e, for H = 1 or n_classes heads. support_ : (n,), all rows.
-    dual_coef_ : (H, n) E[a].
-    n_iter_ : int, sweeps. kernels_ : the kernels that were learned over.
+    classes_ : ndarray of shape (n_classes,)
+        Labels.
+    kernel_weights_ : ndarray of shape (M,) or (n_classes, M)
+        E[e]; (M,) for two classes.
+    intercept_ : ndarray of shape (H,)
+        E[b], of H = 1 or n_classes heads.
+    covariance_ : ndarray of shape (H, M + 1, M + 1)
+        Of b and e.
+    support_ : ndarray of shape (n,)
+        All rows.
+    dual_coef_ : ndarray of shape (H, n)
+        E[a].
+    n_iter_ : int
+        Sweeps.
+    kernels_ : list of Kernel
+        The kernels that were learned over.
+    n_features_in_ : int
+        Columns of X.
 
     Examples
     --------

@@ -43,9 +43,18 @@ class HessianMKL(Baseline):
 
     Attributes
     ----------
-    classes_, kernel_weights_, support_, dual_coef_, intercept_, primal_objective_, dual_objective_,
-        duality_gap_, n_svm_, n_iter_,
-    converged_, kernels_ : see `SimpleMKL`.
+    classes_, kernel_weights_, support_, dual_coef_, intercept_ : ndarray
+        As for `SimpleMKL`.
+    primal_objective_, dual_objective_, duality_gap_ : float
+        As for `SimpleMKL`.
+    n_svm_, n_iter_ : int
+        SVMs that were trained, and Newton steps.
+    converged_ : bool
+        Whether the gap is at most `tol`.
+    kernels_ : list of Kernel
+        The kernels that were learned over.
+    n_features_in_ : int
+        Columns of X.
 
     Examples
     --------

@@ -52,12 +52,28 @@ class SimpleMKL(Baseline):
 
     Attributes
     ----------
-    classes_ : (2,) labels. kernel_weights_ : (M,), with sum 1. support_ : (n_support,). dual_coef_ : (1,
-        n_support). intercept_ : (1,).
-    primal_objective_, dual_objective_, duality_gap_ : float, of the kernels in float64 at the final weights
-        and dual variables.
-    n_svm_ : int, SVMs that were trained. n_iter_ : int, steps. converged_ : bool. kernels_ : the kernels that
-        were learned over.
+    classes_ : ndarray of shape (2,)
+        Labels.
+    kernel_weights_ : ndarray of shape (M,)
+        Weights of the kernels, with sum 1.
+    support_ : ndarray of shape (n_support,)
+        Training rows with a dual variable other than zero.
+    dual_coef_ : ndarray of shape (1, n_support)
+        Signed dual variables.
+    intercept_ : ndarray of shape (1,)
+        b.
+    primal_objective_, dual_objective_, duality_gap_ : float
+        Of the kernels in float64 at the final weights and dual variables.
+    n_svm_ : int
+        SVMs that were trained.
+    n_iter_ : int
+        Steps.
+    converged_ : bool
+        Whether the gap is at most `tol`.
+    kernels_ : list of Kernel
+        The kernels that were learned over.
+    n_features_in_ : int
+        Columns of X.
 
     Examples
     --------

@@ -132,31 +132,63 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
     Attributes
     ----------
-    classes_ : (n_classes,) labels. n_features_in_ : int.
-    kernel_weights_ : (M,) for two classes or shared weights, else (n_classes, M). missing="neutral": M + 1
-        kernels. missing="pattern": (1 + R, M) or (n_classes, 1 + R, M), those of all rows first.
-    support_ : (n_support,) training rows with a dual variable other than zero (of any class).
-    dual_coef_ : (1 or n_classes, n_support) signed dual variables. intercept_ : (1 or n_classes,).
-    duality_gap_, primal_objective_, dual_objective_ : float for two classes or shared weights (of all classes
-        together), else (n_classes,).
-    n_iter_ : int, rounds. converged_ : bool. history_ : list of dicts, one per round and class; their
-        "precision" says whether primal, dual and gap are "proved" (of the formulas) or those of the rounds
-        ("float32", "float64").
-    shard_failures_ : int, shards that were lost and replaced. resumed_from_ : round of the checkpoint that
-        the fit began with, or None.
-    tail_sums_ : (M,) what the kernels were divided by, with normalize="tail" or a `kernels.TailSum`.
-    view_names_ : (V,) the views that the kernels read. present_ : (V,) the share of the training rows that
-        have each of them.
-    patterns_ : (R, V) bool, patterns of presence among the training rows, with missing="pattern".
-    kernels_ : the kernels that were learned over. engine_used_ : "local" or "ray".
-    expansion_ : `raymkl.models.expansion.Expansion`, the sum over support vectors that predictions are made
-        of.
-    held_out_decision_ : (n,) or (n, n_classes) decision values of the training rows, each by the fold that
-        holds it out; with `probability` or `conformal`, as the next ones.
-    folds_ : (n,) the fold that holds each row out. fold_gaps_ : (n_folds,), or (n_folds, n_classes) where
-        `duality_gap_` has one per class, relative duality gaps.
-    calibration_ : curves from decision values to probabilities, with `probability`. fold_models_ : with
+    classes_ : ndarray of shape (n_classes,)
+        Labels.
+    kernel_weights_ : ndarray of shape (M,) or (n_classes, M)
+        Weights theta of the kernels; (M,) for two classes, shared weights and the joint problem.
+        missing="neutral": M + 1 kernels. missing="pattern": (1 + R, M) or (n_classes, 1 + R, M), those of all
+        rows first.
+    support_ : ndarray of shape (n_support,)
+        Training rows with a dual variable other than zero (of any class).
+    dual_coef_ : ndarray of shape (1, n_support) or (n_classes, n_support)
+        Signed dual variables.
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+        b; zeros for the joint problem.
+    duality_gap_ : float or ndarray of shape (n_classes,)
+        Certified relative gap; a float for two classes, shared weights (of all classes together) and the joint
+        problem.
+    primal_objective_, dual_objective_ : float or ndarray of shape (n_classes,)
+        Both sides of the gap.
+    n_iter_ : int
+        Rounds.
+    converged_ : bool
+        Whether the gap is at most `tol`.
+    history_ : list of dict
+        One per round and class; "precision" says whether primal, dual and gap are "proved" (of the formulas) or
+        those of the rounds ("float32", "float64").
+    kernels_ : list of Kernel
+        The kernels that were learned over.
+    n_features_in_ : int
+        Columns of X.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has any.
+    view_names_ : list of str
+        The V views that the kernels read.
+    present_ : ndarray of shape (V,)
+        The share of the training rows that have each of them.
+    patterns_ : ndarray of shape (R, V)
+        bool, patterns of presence among the training rows, with missing="pattern".
+    tail_sums_ : ndarray of shape (M,)
+        What the kernels were divided by, with normalize="tail" or a `kernels.TailSum`.
+    held_out_decision_ : ndarray of shape (n,) or (n, n_classes)
+        Decision values of the training rows, each by the fold that holds it out; with `probability` or
         `conformal`.
+    folds_ : ndarray of shape (n,)
+        The fold that holds each row out; with `probability` or `conformal`.
+    fold_gaps_ : ndarray of shape (n_folds,) or (n_folds, n_classes)
+        Relative duality gaps of the folds, one per class where `duality_gap_` has one per class.
+    calibration_ : Calibration
+        Curves from decision values to probabilities, with `probability`.
+    fold_models_ : FoldModels
+        Models of the folds, with `conformal`.
+    expansion_ : Expansion
+        The sum over support vectors that predictions are made of.
+    engine_used_ : str
+        "local" or "ray".
+    shard_failures_ : int
+        Shards that were lost and replaced.
+    resumed_from_ : int or None
+        Round of the checkpoint that the fit began with.
 
     Examples
     --------

@@ -53,11 +53,27 @@ class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
         The same with the other sign: decision_function = score_samples - offset_.
     duality_gap_, primal_objective_, dual_objective_ : float
         Relative gap, and both sides of it.
-    n_iter_, converged_, history_, kernels_, n_features_in_, engine_used_, expansion_ : object
+    n_iter_, shard_failures_, resumed_from_ : int
         As for `MKLClassifier`.
+    converged_ : bool
+        Whether the gap is at most `tol`.
+    history_ : list of dict
+        One per round, as for `MKLClassifier`.
+    kernels_ : list of Kernel
+        The kernels that were learned over.
+    engine_used_ : str
+        "local" or "ray".
+    expansion_ : Expansion
+        The sum over support vectors that predictions are made of.
+    n_features_in_ : int
+        Columns of X.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has any.
 
-    References ---------- Schoelkopf, Platt, Shawe-Taylor, Smola, Williamson: Estimating the support of a
-    high-dimensional distribution. Neural Computation 13, 2001.
+    References
+    ----------
+    Schoelkopf, Platt, Shawe-Taylor, Smola, Williamson: Estimating the support of a high-dimensional
+    distribution. Neural Computation 13, 2001.
 
     Examples
     --------

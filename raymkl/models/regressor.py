@@ -56,12 +56,38 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
 
     Attributes
     ----------
-    kernel_weights_ : (M,). support_ : (n_support,) training rows outside or on the edge of the tube.
-    dual_coef_ : (1, n_support) signed dual variables. intercept_ : (1,).
-    duality_gap_, primal_objective_, dual_objective_ : float. n_iter_, converged_, history_, kernels_,
-        n_features_in_, engine_used_, view_names_, present_, patterns_, expansion_ : as for `MKLClassifier`.
-    held_out_decision_ : (n,) predictions of the training rows, each by the fold that holds it out; with
-        `conformal`, as folds_, fold_gaps_ and fold_models_, which are as for `MKLClassifier`.
+    kernel_weights_ : ndarray of shape (M,)
+        Weights theta of the kernels.
+    support_ : ndarray of shape (n_support,)
+        Training rows outside the tube or on its edge.
+    dual_coef_ : ndarray of shape (1, n_support)
+        Signed dual variables.
+    intercept_ : ndarray of shape (1,)
+        b.
+    duality_gap_, primal_objective_, dual_objective_ : float
+        Certified relative gap, and both sides of it.
+    held_out_decision_ : ndarray of shape (n,)
+        Predictions of the training rows, each by the fold that holds it out; with `conformal`.
+    folds_, fold_gaps_, fold_models_ : object
+        As for `MKLClassifier`, with `conformal`.
+    view_names_, present_, patterns_, tail_sums_ : object
+        As for `MKLClassifier`.
+    n_iter_, shard_failures_, resumed_from_ : int
+        As for `MKLClassifier`.
+    converged_ : bool
+        Whether the gap is at most `tol`.
+    history_ : list of dict
+        One per round, as for `MKLClassifier`.
+    kernels_ : list of Kernel
+        The kernels that were learned over.
+    engine_used_ : str
+        "local" or "ray".
+    expansion_ : Expansion
+        The sum over support vectors that predictions are made of.
+    n_features_in_ : int
+        Columns of X.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has any.
 
     Examples
     --------

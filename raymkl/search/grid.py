@@ -60,9 +60,24 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
 
     Attributes
     ----------
-    cv_results_, best_params_, best_score_, best_index_, best_estimator_, scorer_, n_splits_, multimetric_,
-    refit_time_ : as in
-        scikit-learn's GridSearchCV.
+    cv_results_ : dict of ndarray
+        As in scikit-learn's GridSearchCV: parameters, scores of the folds, means, ranks, times.
+    best_params_ : dict
+        The parameters with the best mean score.
+    best_score_ : float
+        Their mean score.
+    best_index_ : int
+        Their place in `cv_results_`.
+    best_estimator_ : estimator
+        Fitted to all rows with them, with `refit`.
+    scorer_ : callable or dict
+        What scores.
+    n_splits_ : int
+        Folds.
+    multimetric_ : bool
+        Whether there are several scores.
+    refit_time_ : float
+        Seconds of the last fit.
 
     Examples
     --------

@@ -42,11 +42,16 @@ class Views:
 
     Attributes
     ----------
-    names : (V,) tuple of str.
-    shape : (n, V); `len` is n.
-    present : (n, V) bool, which rows have which views.
-    index : (n,) names of the rows.
-    matrices : tuple of str, the views that are ready-made matrices.
+    names : tuple of str
+        The V names of the views.
+    shape : tuple of int
+        (n, V); `len` is n.
+    present : ndarray of shape (n, V)
+        bool, which rows have which views.
+    index : ndarray of shape (n,)
+        Names of the rows.
+    matrices : tuple of str
+        The views that are ready-made matrices.
 
     Examples
     --------

@@ -216,13 +216,34 @@ class ConvexLocalizedMKLClassifier(ClusteredMixin, MKLClassifier):
 
     Attributes
     ----------
-    kernel_weights_ : (n_clusters, M) for two classes, else (n_classes, n_clusters, M).
-    tau_ : float, the sharpness used (inf for hard clusters). landmarks_ : (L,) training rows that the
-        clusters' means are made of.
-    classes_, support_, dual_coef_, intercept_, duality_gap_, primal_objective_, dual_objective_, n_iter_,
-        converged_, history_, kernels_,
-    engine_used_, expansion_
+    classes_ : ndarray of shape (n_classes,)
+        Labels.
+    kernel_weights_ : ndarray of shape (n_clusters, M) or (n_classes, n_clusters, M)
+        Weights of the kernels in every cluster; without the first axis for two classes.
+    tau_ : float
+        The sharpness used; inf for hard clusters.
+    landmarks_ : ndarray of shape (L,)
+        Training rows that the clusters' means are made of.
+    support_, dual_coef_, intercept_ : ndarray
         As for `MKLClassifier`.
+    duality_gap_, primal_objective_, dual_objective_ : float or ndarray of shape (n_classes,)
+        Certified relative gap, and both sides of it; floats for two classes.
+    n_iter_, shard_failures_, resumed_from_ : int
+        As for `MKLClassifier`.
+    converged_ : bool
+        Whether the gap is at most `tol`.
+    history_ : list of dict
+        One per round and head, as for `MKLClassifier`.
+    kernels_ : list of Kernel
+        The kernels that were learned over.
+    engine_used_ : str
+        "local" or "ray".
+    expansion_ : Expansion
+        The sum over support vectors that predictions are made of.
+    n_features_in_ : int
+        Columns of X.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has any.
 
     Examples
     --------
@@ -314,12 +335,32 @@ class ConvexLocalizedMKLRegressor(ClusteredMixin, MKLRegressor):
 
     Attributes
     ----------
-    kernel_weights_ : (n_clusters, M). tau_ : float, the sharpness used. landmarks_ : (L,) training rows that
-        the clusters' means are made of.
-    support_, dual_coef_, intercept_, duality_gap_, primal_objective_, dual_objective_, n_iter_, converged_,
-        history_, kernels_,
-    engine_used_, expansion_
+    kernel_weights_ : ndarray of shape (n_clusters, M)
+        Weights of the kernels in every cluster.
+    tau_ : float
+        The sharpness used; inf for hard clusters.
+    landmarks_ : ndarray of shape (L,)
+        Training rows that the clusters' means are made of.
+    support_, dual_coef_, intercept_ : ndarray
         As for `MKLRegressor`.
+    duality_gap_, primal_objective_, dual_objective_ : float
+        Certified relative gap, and both sides of it.
+    n_iter_, shard_failures_, resumed_from_ : int
+        As for `MKLClassifier`.
+    converged_ : bool
+        Whether the gap is at most `tol`.
+    history_ : list of dict
+        One per round and head, as for `MKLClassifier`.
+    kernels_ : list of Kernel
+        The kernels that were learned over.
+    engine_used_ : str
+        "local" or "ray".
+    expansion_ : Expansion
+        The sum over support vectors that predictions are made of.
+    n_features_in_ : int
+        Columns of X.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has any.
 
     Examples
     --------

@@ -77,15 +77,40 @@ class LocalizedMKLClassifier(MKLClassifier):
 
     Attributes
     ----------
-    gating_coef_ : (M, n_features), or (n_classes, M, n_features); gating_intercept_ : (M,) or (n_classes, M).
-        For gating="linear".
-    gating_support_ : (S,) training rows whose kernel functions make up the scores, gating_dual_coef_ : (M, S)
-        or (n_classes, M, S), and gating_intercept_. For gating="kernel".
-    kernel_weights_ : (M,) or (n_classes, M), all one: the gates do the weighting.
-    history_ : list of dicts of the descent that was kept, one per step, with its "objective".
-    n_iter_ : int, steps. duality_gap_, primal_objective_, dual_objective_ : of the SVM at the learned gates.
-    classes_, support_, dual_coef_, intercept_, converged_, kernels_, engine_used_, expansion_ : as for
-        `MKLClassifier`.
+    classes_ : ndarray of shape (n_classes,)
+        Labels.
+    gating_coef_ : ndarray of shape (M, n_features) or (n_classes, M, n_features)
+        Slopes of the gates' scores, with gating="linear".
+    gating_intercept_ : ndarray of shape (M,) or (n_classes, M)
+        Offsets of the scores.
+    gating_support_ : ndarray of shape (S,)
+        Training rows whose kernel functions make up the scores, with gating="kernel".
+    gating_dual_coef_ : ndarray of shape (M, S) or (n_classes, M, S)
+        Their coefficients, with gating="kernel".
+    kernel_weights_ : ndarray of shape (M,) or (n_classes, M)
+        All one: the gates do the weighting.
+    n_iter_ : int
+        Steps of the descent.
+    converged_ : bool
+        Whether the descent came to rest.
+    history_ : list of dict
+        The descent that was kept, one per step, with its "objective".
+    support_, dual_coef_, intercept_ : ndarray
+        As for `MKLClassifier`.
+    duality_gap_, primal_objective_, dual_objective_ : float or ndarray of shape (n_classes,)
+        Of the SVM at the learned gates; floats for two classes.
+    kernels_ : list of Kernel
+        The kernels that were learned over.
+    engine_used_ : str
+        "local" or "ray".
+    expansion_ : Expansion
+        The sum over support vectors that predictions are made of.
+    shard_failures_, resumed_from_ : int
+        As for `MKLClassifier`.
+    n_features_in_ : int
+        Columns of X.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has any.
 
     Examples
     --------

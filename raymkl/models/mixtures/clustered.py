@@ -65,10 +65,42 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
 
     Attributes
     ----------
-    scales_ (K, d), noise_ (K, D, d), coef_ (K, n_classes, 2 D; cosines first) : the machines.
-    classes_, n_features_in_, feature_names_in_ : as everywhere. The rest is the mixture's, see
-        `DirichletProcessMixture`; labels count in `labels_` and `lower_bound_`, which are those before the
-        final phase.
+    classes_ : ndarray of shape (n_classes,)
+        Labels.
+    scales_ : ndarray of shape (K, d)
+        Learned scale of every column, in every cluster.
+    noise_ : ndarray of shape (K, D, d)
+        The fixed random directions.
+    coef_ : ndarray of shape (K, n_classes, 2 D)
+        Weights of the machines, cosines first; two rows for two classes.
+    cluster_weights_, means_, covariances_ : ndarray
+        The mixture, as for `DirichletProcessMixture`.
+    weight_concentration_, mean_precision_, degrees_of_freedom_, scatter_ : ndarray
+        Its posteriors, as for `DirichletProcessMixture`.
+    prior_ : dict
+        mean, mean_precision, degrees_of_freedom and scatter of the prior.
+    labels_ : ndarray of shape (n,)
+        The cluster with the largest share of each training row, before the final phase; labels y count.
+    n_clusters_ : int
+        How many of the clusters occur in `labels_`.
+    lower_bound_ : float
+        The bound that was climbed, before the final phase; labels y count.
+    history_ : list of dict
+        One per iteration: iteration, phase, seconds, bound, clusters.
+    n_iter_ : int
+        Iterations, or sweeps.
+    converged_ : bool
+        Whether the bound rose by at most `tol` per row in the end.
+    samples_ : ndarray of shape (sweeps, n)
+        Labels of all sweeps, with inference="gibbs".
+    engine_used_ : str
+        "local" or "ray".
+    shard_failures_ : int
+        Shards that were lost and replaced.
+    n_features_in_ : int
+        Columns d of X.
+    feature_names_in_ : ndarray of shape (d,)
+        Names of the columns, where X has any.
 
     Examples
     --------

@@ -44,15 +44,42 @@ class DirichletProcessMixture(BaseMixture, ClusterMixin, DensityMixin, BaseEstim
 
     Attributes
     ----------
-    cluster_weights_ (K,), means_ (K, d), covariances_ (K, d, d) : expected values, K what the merges have
-        left. weight_concentration_ (2, K), mean_precision_ (K,), degrees_of_freedom_ (K,), scatter_ (K, d,
-        d) : of the posteriors, as is means_.
-    prior_ : dict of mean, mean_precision, degrees_of_freedom, scatter.
-    labels_ : (n,) the cluster with the largest share of each training row. n_clusters_ : how many of them
-        occur.
-    lower_bound_ : float. history_ : rows of iteration, phase, seconds, bound, clusters. n_iter_, converged_,
-        shard_failures_.
-    samples_ : (sweeps, n) labels of all sweeps, of Gibbs sampling.
+    cluster_weights_ : ndarray of shape (K,)
+        Expected shares of the clusters; K is what the merges have left.
+    means_ : ndarray of shape (K, d)
+        Means of the posteriors.
+    covariances_ : ndarray of shape (K, d, d)
+        Expected covariances.
+    weight_concentration_ : ndarray of shape (2, K)
+        Parameters a and b of the sticks.
+    mean_precision_, degrees_of_freedom_ : ndarray of shape (K,)
+        Of the posteriors.
+    scatter_ : ndarray of shape (K, d, d)
+        Of the posteriors.
+    prior_ : dict
+        mean, mean_precision, degrees_of_freedom and scatter of the prior.
+    labels_ : ndarray of shape (n,)
+        The cluster with the largest share of each training row.
+    n_clusters_ : int
+        How many of the clusters occur in `labels_`.
+    lower_bound_ : float
+        The bound that was climbed.
+    history_ : list of dict
+        One per iteration: iteration, phase, seconds, bound, clusters.
+    n_iter_ : int
+        Iterations, or sweeps.
+    converged_ : bool
+        Whether the bound rose by at most `tol` per row in the end.
+    samples_ : ndarray of shape (sweeps, n)
+        Labels of all sweeps, with inference="gibbs".
+    engine_used_ : str
+        "local" or "ray".
+    shard_failures_ : int
+        Shards that were lost and replaced.
+    n_features_in_ : int
+        Columns d of X.
+    feature_names_in_ : ndarray of shape (d,)
+        Names of the columns, where X has any.
 
     Examples
     --------

@@ -87,14 +87,42 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
     Attributes
     ----------
-    classes_ : (K,) labels. n_features_in_ : int. kernel_weights_ : (M,). intercept_ : (K,) zeros.
-    support_ : (n_support,) training rows that lost a margin (of landmarks: these). dual_coef_ : (K,
-        n_support), without landmarks.
-    landmarks_ : (L,) numbers of training rows. landmark_coef_ : (K, M, L), f_k(x) = sum_ml landmark_coef_[k,
-        m, l] k_m(x, z_l).
-    primal_objective_, dual_objective_, duality_gap_ : float. converged_ : bool. n_iter_ : int, epochs.
-    history_ : list of dicts, one per epoch: epoch, seconds (since the start), primal, dual, gap.
-    tail_sums_ : (M,), where they were asked for. kernels_, engine_used_, expansion_ : as for `MKLClassifier`.
+    classes_ : ndarray of shape (K,)
+        Labels.
+    kernel_weights_ : ndarray of shape (M,)
+        Weights of the kernels.
+    intercept_ : ndarray of shape (K,)
+        Zeros.
+    support_ : ndarray of shape (n_support,)
+        Training rows that lost a margin; with landmarks, these.
+    dual_coef_ : ndarray of shape (K, n_support)
+        Coefficients of these rows, without landmarks.
+    landmarks_ : ndarray of shape (L,)
+        Numbers of training rows, with landmarks.
+    landmark_coef_ : ndarray of shape (K, M, L)
+        f_k(x) = sum_ml landmark_coef_[k, m, l] k_m(x, z_l), with landmarks.
+    primal_objective_, dual_objective_, duality_gap_ : float
+        Both sides of the relative gap, and the gap.
+    converged_ : bool
+        Whether the gap is at most `tol`.
+    n_iter_ : int
+        Epochs.
+    history_ : list of dict
+        One per epoch: epoch, seconds (since the start), primal, dual, gap.
+    tail_sums_ : ndarray of shape (M,)
+        What the kernels were divided by or cost, where tail sums were asked for.
+    kernels_ : list of Kernel
+        The kernels that were learned over.
+    engine_used_ : str
+        "local" or "ray".
+    expansion_ : Expansion
+        The sum over support vectors that predictions are made of.
+    shard_failures_, resumed_from_ : int
+        As for `MKLClassifier`.
+    n_features_in_ : int
+        Columns of X.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has any.
 
     Examples
     --------

@@ -31,10 +31,15 @@ class PerView(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # t
 
     Attributes
     ----------
-    transformers_ : dict from names of views to fitted transformers (or words), in the order of
-        `transformers`.
-    views_in_ : tuple of str, the views there were. n_features_in_ : their number.
+    transformers_ : dict
+        From names of views to fitted transformers (or words), in the order of `transformers`.
+    views_in_ : tuple of str
+        The views there were.
+    n_features_in_ : int
+        Their number.
 
+    Notes
+    -----
     Parameters of single transformers are set by `<view>__<parameter>`, in a pipeline
     `perview__<view>__<parameter>`.
 
