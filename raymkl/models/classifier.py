@@ -145,8 +145,8 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     intercept_ : ndarray of shape (1,) or (n_classes,)
         b; zeros for the joint problem.
     duality_gap_ : float or ndarray of shape (n_classes,)
-        Certified relative gap; a float for two classes, shared weights (of all classes together) and the joint
-        problem.
+        Certified relative gap; a float for two classes, shared weights (of all classes together) and the
+        joint problem.
     primal_objective_, dual_objective_ : float or ndarray of shape (n_classes,)
         Both sides of the gap.
     n_iter_ : int
@@ -154,8 +154,8 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     converged_ : bool
         Whether the gap is at most `tol`.
     history_ : list of dict
-        One per round and class; "precision" says whether primal, dual and gap are "proved" (of the formulas) or
-        those of the rounds ("float32", "float64").
+        One per round and class; "precision" says whether primal, dual and gap are "proved" (of the
+        formulas) or those of the rounds ("float32", "float64").
     kernels_ : list of Kernel
         The kernels that were learned over.
     n_features_in_ : int
