@@ -23,6 +23,7 @@ extensions = [
     "numpydoc",
     "myst_parser",
     "sphinx_gallery.gen_gallery",
+    "drawn",
     "plain_docstrings",
     "public_names",
 ]
