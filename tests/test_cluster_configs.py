@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 import raymkl
-from tests.processes import births, own_processes, strike, wait_for
+from tests.processes import births, free_ports, own_processes, strike, wait_for
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIGS = ROOT / "cluster_configs"
@@ -343,7 +343,7 @@ def test_kubernetes_itself_reads_the_manifests():
             "-o",
             "yaml",
         ]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=900)
         assert result.returncode == 0, result.stderr
         assert yaml.safe_load(result.stdout)["spec"] == parsed(name)["spec"]
 
@@ -373,22 +373,12 @@ def test_the_readme_of_the_configurations_names_every_file():
 
 
 def test_submit_script_without_a_script():
-    result = subprocess.run([CONFIGS / "submit.sh"], capture_output=True, text=True, timeout=300)
+    result = subprocess.run([CONFIGS / "submit.sh"], capture_output=True, text=True, timeout=900)
     assert result.returncode == 2 and "usage" in result.stderr
     assert subprocess.run(["bash", "-n", CONFIGS / "submit.sh"], timeout=300).returncode == 0
 
 
 # -- for real --------------------------------------------------------------------------------------
-
-
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 @pytest.fixture
@@ -426,7 +416,9 @@ def job_server():
     with open(f"{folder}/head.log", "w") as log:
         head = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
     try:
-        wait_for_port(dashboard, head, folder)
+        # The job server hands jobs to an agent, and gives up after ten seconds without one.
+        for port in (dashboard, agent):
+            wait_for_port(port, head, folder)
         yield f"http://127.0.0.1:{dashboard}", environment
     finally:
         ours = births(
@@ -434,9 +426,9 @@ def job_server():
         )  # taken now: those whose parents end are nobody's children
         head.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            head.wait(30)
+            head.wait(60)
         strike(ours)
-        head.wait(30)
+        head.wait(60)
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -469,7 +461,7 @@ def test_a_training_job_runs_on_a_cluster(job_server, tmp_path):
         "--out",
         tmp_path / "model.raymkl",
     ]
-    done = subprocess.run([*submit, *training], env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([*submit, *training], env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"accuracy 0\.9\d+, duality gap", done.stdout) and "SUCCEEDED" in done.stderr
     model = raymkl.load(tmp_path / "model.raymkl")
@@ -477,10 +469,10 @@ def test_a_training_job_runs_on_a_cluster(job_server, tmp_path):
 
     (tmp_path / "fails.py").write_text("raise SystemExit('no luck')")
     failed = subprocess.run(
-        [*submit, tmp_path / "fails.py"], env=environment, capture_output=True, text=True, timeout=300
+        [*submit, tmp_path / "fails.py"], env=environment, capture_output=True, text=True, timeout=900
     )
     assert failed.returncode == 1 and "no luck" in failed.stdout and "FAILED" in failed.stderr
 
     stranger = {**environment, "RAY_AUTH_TOKEN": "0" * 32}
-    refused = subprocess.run([*submit, *training], env=stranger, capture_output=True, text=True, timeout=300)
+    refused = subprocess.run([*submit, *training], env=stranger, capture_output=True, text=True, timeout=900)
     assert refused.returncode != 0 and "token" in refused.stderr.lower()

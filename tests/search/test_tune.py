@@ -103,7 +103,7 @@ def test_a_tuner_of_the_users_own(ray_cluster, run_config, monkeypatch):
     kind = search.trainable(
         model(engine="ray", ray_params=RayParams(num_shards=1)), X, Y, SPLITS, scoring="macro_auc"
     )
-    assert ray_cluster.available_resources()["CPU"] == 1.0
+    assert wait_for(lambda: ray_cluster.available_resources().get("CPU") == 1.0, 30)
     config = tune.TuneConfig(scheduler=PausesOnce())
     tuner = tune.Tuner(
         kind, param_space={"C": tune.grid_search([0.1, -1.0, 1.0])}, run_config=run_config, tune_config=config
@@ -127,7 +127,7 @@ def test_a_tuner_of_the_users_own(ray_cluster, run_config, monkeypatch):
     assert all_cpus_are_free(ray_cluster)  # and nobody has closed anything
     kind.raymkl_close()
     with pytest.raises(ray_cluster.exceptions.RayActorError):
-        ray_cluster.get(kind.raymkl_service.active_heads.remote(), timeout=120)
+        ray_cluster.get(kind.raymkl_service.active_heads.remote(), timeout=600)
 
 
 def test_a_search_that_was_cut_off_is_restored(ray_cluster, tmp_path):
