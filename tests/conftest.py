@@ -2,7 +2,7 @@
 how.
 
     pytest                               all, in two processes
-    pytest tests/test_io.py              one file, or one test, in this process
+    pytest tests/files/test_io.py              one file, or one test, in this process
     pytest -n 0                          all in this process
     pytest -m "not ray and not slow"     the quick part, without any Ray
     pytest -m "not cluster"              all that needs one node at most
@@ -51,10 +51,10 @@ CLUSTER_FIXTURES = {"job_server"}
 LONGEST = (
     "tests/models/test_common_checks.py",
     "tests/engine/programs/test_clustered.py",
-    "tests/test_examples.py",
-    "tests/test_typing.py",
-    "tests/test_benchmarks.py",
-    "tests/models/test_joint.py",
+    "tests/examples/test_examples.py",
+    "tests/pages/test_typing.py",
+    "tests/examples/test_benchmarks.py",
+    "tests/models/classifier/test_joint.py",
 )
 
 

@@ -14,7 +14,7 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-BENCHMARKS = Path(__file__).parent.parent / "examples" / "benchmarks"
+BENCHMARKS = Path(__file__).parents[2] / "examples" / "benchmarks"
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import ray
 from ray.cluster_utils import Cluster
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from raymkl import MKLClassifier, RayParams
 from raymkl.data.sources import ParquetSource

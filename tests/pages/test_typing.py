@@ -13,7 +13,7 @@ import pytest
 import raymkl
 import raymkl.kernels
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 # A comment says what the checker must reveal about the line, or which error it must find there.
 USE = """
