@@ -410,7 +410,7 @@ def test_datasets(ray_cluster):
     assert read.score(test, "label") == direct.score(X_TEST, np.where(Y_TEST > 0, "yes", "no"))
 
 
-def test_an_error_while_a_shard_reads_comes_back(ray_cluster, folder):
+def test_an_error_while_a_shard_reads_comes_back(ray_session, folder):
     driver = os.getpid()
 
     class SeenHereAlone(ParquetSource):
@@ -419,9 +419,8 @@ def test_an_error_while_a_shard_reads_comes_back(ray_cluster, folder):
                 raise FileNotFoundError("there is no file here")
             return super().stream(*arguments)
 
-    params = RayParams(num_shards=2, cpus_per_shard=0.5)
     with pytest.raises(FileNotFoundError, match="no file here"):
-        model(engine="ray", ray_params=params, kernels=[RBF(view=NAMES)]).fit(
+        model(engine=ray_session, kernels=[RBF(view=NAMES)]).fit(
             SeenHereAlone(folder / "train.parquet"), LABELS
         )
 
