@@ -46,8 +46,8 @@ RAY_DIRECTORY = pytest.StashKey()
 # Fixtures that start Ray, and those of them that start more than a node in this process.
 RAY_FIXTURES = {"ray_cluster", "ray_session", "job_server"}
 CLUSTER_FIXTURES = {"job_server"}
-# Files that take longest begin first, so that both processes end at about the same time; all others follow in
-# the order of their names.
+# Files that take or compile most begin first, so that both processes end at about the same time and what is
+# compiled is there for both; all others follow in the order of their names.
 LONGEST = (
     "tests/models/test_common_checks.py",
     "tests/engine/programs/test_clustered.py",
@@ -55,6 +55,10 @@ LONGEST = (
     "tests/pages/test_typing.py",
     "tests/examples/test_benchmarks.py",
     "tests/models/classifier/test_joint.py",
+    "tests/models/mixtures/test_clustered.py",
+    "tests/models/localized/test_sequences.py",
+    "tests/models/test_losses.py",
+    "tests/models/test_norms.py",
 )
 
 

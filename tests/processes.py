@@ -36,6 +36,15 @@ def free_ports(count):
     return ports
 
 
+def listens(port):
+    """Whether somebody listens at a port of this machine."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=10).close()
+    except OSError:
+        return False
+    return True
+
+
 def _all():
     """(process, parent, command line) of every process that can be read; where there is no /proc (macOS),
     `ps` is asked.

@@ -4,7 +4,6 @@ import contextlib
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -14,7 +13,7 @@ import pytest
 
 import raymkl
 from tests.cluster_configs.configs import CONFIGS, ROOT
-from tests.processes import births, free_ports, own_processes, strike, wait_for
+from tests.processes import births, free_ports, listens, own_processes, strike, wait_for
 
 
 def test_submit_script_without_a_script():
@@ -75,14 +74,7 @@ def job_server():
 
 
 def wait_for_port(port, head, folder, seconds=60):
-    def answers():
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            return head.poll() is not None
-        return True
-
-    answered = wait_for(answers, seconds)
+    answered = wait_for(lambda: listens(port) or head.poll() is not None, seconds)
     if head.poll() is not None:
         pytest.skip(f"ray start does not work here: {Path(folder, 'head.log').read_text()[-500:]}")
     if not answered:

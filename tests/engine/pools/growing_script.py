@@ -23,7 +23,7 @@ import ray
 from raymkl import MKLClassifier, RayParams, kernels
 from raymkl.engine.faults.policy import ShardFailure
 from raymkl.engine.pools.growth import Growth, growth_of_cluster
-from tests.processes import free_ports, wait_for
+from tests.processes import free_ports, listens, wait_for
 from tests.reference import noisy_problem
 
 LISTS = (
@@ -98,6 +98,8 @@ head = subprocess.Popen(
 
 
 def is_up():
+    if not listens(port):  # Ray itself would try to connect for a while
+        return False
     try:
         ray.init(f"127.0.0.1:{port}", log_to_driver=False, logging_level="error")
     except (ConnectionError, RuntimeError, ray.exceptions.RayError):
