@@ -2,7 +2,7 @@
 how.
 
     pytest                               all, in two processes
-    pytest tests/test_io.py              one file, or one test, in this process
+    pytest tests/files/test_io.py              one file, or one test, in this process
     pytest -n 0                          all in this process
     pytest -m "not ray and not slow"     the quick part, without any Ray
     pytest -m "not cluster"              all that needs one node at most
@@ -13,8 +13,8 @@ with a mark. `cluster` (several nodes, or a cluster started as users start one) 
 said where it is measured: several seconds, alone or together.
 
 Two processes: one begins with all that waits for Ray, the other with what computes. Both have a temporary
-directory of Ray, a cache of compiled loops and a BLAS thread of their own, so that neither finds, overwrites
-or slows down what the other one has.
+directory of Ray and a BLAS thread of their own, so that neither finds or slows down what the other one has.
+Loops that one has compiled are the other's as well: to compile them takes a good part of the time.
 """
 
 import os
@@ -46,15 +46,19 @@ RAY_DIRECTORY = pytest.StashKey()
 # Fixtures that start Ray, and those of them that start more than a node in this process.
 RAY_FIXTURES = {"ray_cluster", "ray_session", "job_server"}
 CLUSTER_FIXTURES = {"job_server"}
-# Files that take longest begin first, so that both processes end at about the same time; all others follow in
-# the order of their names.
+# Files that take or compile most begin first, so that both processes end at about the same time and what is
+# compiled is there for both; all others follow in the order of their names.
 LONGEST = (
     "tests/models/test_common_checks.py",
     "tests/engine/programs/test_clustered.py",
-    "tests/test_examples.py",
-    "tests/test_typing.py",
-    "tests/test_benchmarks.py",
-    "tests/models/test_joint.py",
+    "tests/examples/test_examples.py",
+    "tests/pages/test_typing.py",
+    "tests/examples/test_benchmarks.py",
+    "tests/models/classifier/test_joint.py",
+    "tests/models/mixtures/test_clustered.py",
+    "tests/models/localized/test_sequences.py",
+    "tests/models/test_losses.py",
+    "tests/models/test_norms.py",
 )
 
 
@@ -90,9 +94,25 @@ def pytest_configure(config):
         "RAY_worker_niceness", "0"
     )  # by itself Ray lets its processes wait for all others, and tests wait for them
     if worker is not None:
-        os.environ["NUMBA_CACHE_DIR"] = str(config.rootpath / ".pytest_cache" / f"loops-{worker}")
         for library in ("OMP", "OPENBLAS", "MKL"):
             os.environ[f"{library}_NUM_THREADS"] = "1"
+        share_compiled_loops(config.rootpath / ".pytest_cache", worker)
+
+
+def share_compiled_loops(folder, worker):
+    """Keep compiled loops where both processes find them.
+
+    Numba numbers the files of a loop, one per types of its arguments, and lists them in another one. Two
+    processes that write at once would take the same number for different types, so each has names of its own.
+    Either may leave the other's newest file out of the list; it is then compiled once more.
+    """
+    os.environ["NUMBA_CACHE_DIR"] = str(folder / f"loops-{worker}")
+    from numba.core import caching  # not before: it reads the line above, and loads BLAS
+
+    numbered = getattr(caching.IndexDataCacheFile, "_data_name", None)
+    if numbered is not None:  # else this version of numba does it in another way, and nothing is shared
+        caching.IndexDataCacheFile._data_name = lambda self, number: f"{worker}-{numbered(self, number)}"
+        os.environ["NUMBA_CACHE_DIR"] = caching.config.CACHE_DIR = str(folder / "loops")
 
 
 def pytest_unconfigure(config):

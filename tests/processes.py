@@ -5,6 +5,7 @@ Only these are looked up, counted or struck: the next Ray on the machine is some
 
 import os
 import signal
+import socket
 import subprocess
 import time
 from contextlib import suppress
@@ -22,6 +23,26 @@ def wait_for(condition, seconds):
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.02)
     return condition()
+
+
+def free_ports(count):
+    """Ports of this machine that nobody listens at."""
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def listens(port):
+    """Whether somebody listens at a port of this machine."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=10).close()
+    except OSError:
+        return False
+    return True
 
 
 def _all():

@@ -38,11 +38,11 @@ def test_descendants_are_found_and_struck():
         strike(dict.fromkeys(inner, "another time"))  # others that had the same number
         assert inner <= set(own_processes())
         strike(births(inner))
-        process.wait(30)
+        process.wait(300)
         assert wait_for(lambda: not inner & set(own_processes()), 10)
     finally:
         process.kill()
-        process.wait(30)
+        process.wait(300)
 
 
 def test_processes_beside_are_not_ours():
@@ -53,4 +53,4 @@ def test_processes_beside_are_not_ours():
     finally:
         for process in (first, second):
             process.kill()
-            process.wait(30)
+            process.wait(300)

@@ -1,6 +1,6 @@
 """RayParams: what Ray Train's objects say, and what model files keep of it.
 
-What is out of range is in tests/models/test_errors.py.
+What is out of range is in tests/models/errors/test_errors.py.
 """
 
 import numpy as np

@@ -50,7 +50,7 @@ def test_a_session_that_is_closed_ends_its_fits(ray_cluster, tmp_path):
     fit.start()
     assert wait_for(lambda: (tmp_path / "ready").exists(), 60)
     session.close()
-    fit.join(60)
+    fit.join(600)
     assert said and "closed" in said[0]
     assert wait_for(lambda: not all_workers(), 60)
 

@@ -28,7 +28,7 @@ from raymkl import (
 )
 from raymkl.search import MKLSearchCV
 from tests.checks import fails
-from tests.loss_reference import DELTA, EPSILON, EVERY, MARGIN, NU, NUMBERS, QUANTILE, true_values
+from tests.optim.losses.reference import DELTA, EPSILON, EVERY, MARGIN, NU, NUMBERS, QUANTILE, true_values
 from tests.reference import gram, noisy_problem
 
 N = 150

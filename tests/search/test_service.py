@@ -187,7 +187,7 @@ def test_whoever_waits_is_told_that_a_trial_was_stopped(services):
         waiting = threading.Thread(target=wait)
         waiting.start()
         service.stop("one")
-    waiting.join(timeout=120)
+    waiting.join(timeout=600)
     assert not waiting.is_alive() and "not known here" in heard[0]
 
 

@@ -78,7 +78,7 @@ def seen(model, typed, tmp_path):
     try:
         address = f"http://127.0.0.1:{server.server_address[1]}/"
         out = subprocess.run(
-            [*command, "--dump-dom", address], capture_output=True, text=True, timeout=120, check=True
+            [*command, "--dump-dom", address], capture_output=True, text=True, timeout=600, check=True
         ).stdout
     finally:
         server.shutdown()

@@ -181,7 +181,7 @@ def test_through_serve(ray_cluster, model, tmp_path):
         data = None if body is None else json.dumps(body).encode()
         try:
             with urllib.request.urlopen(
-                urllib.request.Request(f"http://127.0.0.1:{port}{where}", data), timeout=300
+                urllib.request.Request(f"http://127.0.0.1:{port}{where}", data), timeout=900
             ) as reply:
                 return reply.status, reply.read().decode()
         except urllib.error.HTTPError as error:

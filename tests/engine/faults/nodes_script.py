@@ -27,7 +27,7 @@ STORE = 100 * 2**20
 
 def refused(words, **more):
     try:
-        model(faulty(folder, 10**9), **{"num_shards": 1, "timeout_s": 20.0, **more}).fit(X, Y)
+        model(faulty(folder, 10**9), **{"num_shards": 1, **more}).fit(X, Y)
     except ValueError as error:
         assert words in str(error), error
     else:
@@ -62,10 +62,10 @@ class Heard(logging.Handler):
 
 @contextmanager
 def looking_often():
-    """Coordinators look for places every other second instead of once a minute."""
+    """Coordinators look for places twice a second instead of once a minute."""
 
     class Quick(CoordinatorActor):
-        look_every = 2.0
+        look_every = 0.5
 
     usual, quick = (
         ray_session.coordinator_class,
@@ -94,26 +94,28 @@ try:
     said = Heard()
     with ThreadPoolExecutor(1) as pool, looking_often():  # a node joins, and the run goes on with more shards
         kernel = faulty(folder / "growing", 4, what="wait")
-        fit = pool.submit(model(kernel, num_shards=(2, 3), timeout_s=60.0, max_shard_failures=0).fit, X, Y)
+        fit = pool.submit(model(kernel, num_shards=(2, 3), timeout_s=120.0, max_shard_failures=0).fit, X, Y)
         assert wait_for(lambda: (folder / "growing/ready").exists() or fit.done(), 120)
         nodes.append(cluster.add_node(num_cpus=1, object_store_memory=STORE))
         cluster.wait_for_nodes()
         (folder / "growing/go").touch()
         clf = fit.result()
-    assert said.lines == ["going on with 3 shards instead of 2: so many find a place"], said.lines
+    # A slow machine may have something to say about the place that shards wait for.
+    heard = [line for line in said.lines if "wait for a place" not in line]
+    assert heard == ["going on with 3 shards instead of 2: so many find a place"], said.lines
     assert clf.shard_failures_ == 0 and apart(clf.decision_function(X), want) < 0.05
     assert most_shards(RayParams()) == 3  # a cluster that has grown is used by the next fit
 
     refused("50 shards of 1 CPU need 50 CPUs, the Ray cluster has 3", num_shards=50)
     refused("and the largest node of the Ray cluster has 1", cpus_per_shard=2, memory_per_shard=None)
     refused("is more than any node of the Ray cluster has", memory_per_shard=10**15)
-    assert not own_workers()
+    assert wait_for(lambda: not own_workers(), 30), own_workers()
 
     kernel = faulty(folder, 4, what="wait")
     with ThreadPoolExecutor(1) as pool:  # nodes come and go in the main thread only
         # Two shards on every node: a node is one event, or not even that where the coordinator goes along.
         six = {"num_shards": 6, "cpus_per_shard": 0.5, "memory_per_shard": LEAST_MEMORY // 3}
-        fit = pool.submit(model(kernel, **six, timeout_s=30.0, max_shard_failures=1).fit, X, Y)
+        fit = pool.submit(model(kernel, **six, timeout_s=120.0, max_shard_failures=1).fit, X, Y)
         assert wait_for(lambda: (folder / "ready").exists() or fit.done(), 120)
         assert len(nodes_with_shards()) == 3, fit.exception() if fit.done() else nodes_with_shards()
         cluster.remove_node(nodes.pop(0), allow_graceful=False)
@@ -126,7 +128,7 @@ try:
     (folder / "preempted").mkdir()
     kernel = faulty(folder / "preempted", 4, what="wait")
     with ThreadPoolExecutor(1) as pool:  # a node that is taken back is no failure
-        fit = pool.submit(model(kernel, num_shards=3, timeout_s=30.0, max_shard_failures=0).fit, X, Y)
+        fit = pool.submit(model(kernel, num_shards=3, timeout_s=120.0, max_shard_failures=0).fit, X, Y)
         assert wait_for(lambda: (folder / "preempted/ready").exists() or fit.done(), 120)
         preempt(nodes.pop(0))
         nodes.append(cluster.add_node(num_cpus=1, object_store_memory=STORE))
@@ -136,7 +138,9 @@ try:
     assert apart(clf.decision_function(X), want) < 0.05
     assert wait_for(lambda: not own_workers(), 30), own_workers()
     assert wait_for(lambda: ray.available_resources().get("CPU", 0.0) == 3.0, 30), ray.available_resources()
-    assert {group["state"] for group in ray.util.placement_group_table().values()} <= {"REMOVED"}
+    assert wait_for(
+        lambda: {group["state"] for group in ray.util.placement_group_table().values()} <= {"REMOVED"}, 30
+    )
     print("all is well")
 finally:
     ray.shutdown()

@@ -135,7 +135,7 @@ def test_a_slow_start_is_no_loss(cluster, tmp_path, monkeypatch):
             super().__init__()
 
     actor = cluster.remote(concurrency_groups={"watch": 1}, num_cpus=0)(Slow).remote()
-    where = params(num_shards=1, timeout_s=0.2)
+    where = params(num_shards=1, timeout_s=0.2)  # until it has started: a busy machine may answer later
     try:
         pool = ray_pool.RayPool(
             ShardActors(Place([actor], (None, False), where)),
@@ -150,8 +150,9 @@ def test_a_slow_start_is_no_loss(cluster, tmp_path, monkeypatch):
             loading = thread.submit(pool.load, [0])
             assert wait_for(lambda: pool.waits_for is not None or loading.done(), 30)
             assert re.fullmatch(r"shard 0 to start, for \d+ s", pool.waits_for)
+            pool.params = params(num_shards=1)
             Path(started).touch()
-            loading.result(300)
+            loading.result(600)
         assert pool.waits_for is None and len(pool.call_all("resources")) == 1
     finally:
         Path(started).touch()
@@ -166,7 +167,8 @@ def test_more_failures_than_allowed(cluster, tmp_path):
         model(kernel, **where).fit(X, Y)
     words = str(caught.value)
     assert re.search(
-        r"lost .*shard \d \d times?.*, more than max_shard_failures=2 allows; the last cause: ActorDiedError",
+        r"lost .*shard \d \d times?.*, more than max_shard_failures=2 allows; the last cause: "
+        r"Actor(Died|Unavailable)Error",  # the other one where Ray does not know yet that it died
         words,
     ), words
     assert re.search(rf"the last checkpoint is {tmp_path}/runs/raymkl-\d+\.checkpoint", words), words
@@ -206,7 +208,7 @@ def test_a_driver_that_ends_takes_all_along(cluster, tmp_path, sent):
         assert driver.poll() is None, driver.stderr.read()
         assert len(own_workers()) == 3
         driver.send_signal(sent)
-        _, err = driver.communicate(timeout=300)
+        _, err = driver.communicate(timeout=600)
     finally:
         driver.kill()
     assert driver.returncode != 0
@@ -270,6 +272,6 @@ def test_three_nodes_one_of_which_is_lost(tmp_path):
     """A head without CPUs and three nodes, in a process of its own (see `nodes_script`)."""
     root = str(Path(__file__).resolve().parents[3])
     script = [sys.executable, "-m", "tests.engine.faults.nodes_script", str(tmp_path)]
-    done = subprocess.run(script, cwd=root, capture_output=True, text=True, timeout=400)
+    done = subprocess.run(script, cwd=root, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, textwrap.shorten(done.stdout, 2000) + done.stderr[-3000:]
     assert "all is well" in done.stdout.splitlines(), done.stdout  # Ray may have a last word

@@ -23,7 +23,7 @@ import ray
 from raymkl import MKLClassifier, RayParams, kernels
 from raymkl.engine.faults.policy import ShardFailure
 from raymkl.engine.pools.growth import Growth, growth_of_cluster
-from tests.processes import wait_for
+from tests.processes import free_ports, listens, wait_for
 from tests.reference import noisy_problem
 
 LISTS = (
@@ -77,7 +77,7 @@ class Heard(logging.Handler):
         self.lines.append(record.getMessage())
 
 
-folder, port, said = Path(sys.argv[1]), 20000 + os.getpid() % 20000, Heard()
+folder, (port,), said = Path(sys.argv[1]), free_ports(1), Heard()
 logging.getLogger("raymkl").addHandler(said)
 (folder / "scaling.json").write_text(json.dumps(configuration(port)))
 command = [
@@ -98,6 +98,8 @@ head = subprocess.Popen(
 
 
 def is_up():
+    if not listens(port):  # Ray itself would try to connect for a while
+        return False
     try:
         ray.init(f"127.0.0.1:{port}", log_to_driver=False, logging_level="error")
     except (ConnectionError, RuntimeError, ray.exceptions.RayError):
@@ -109,8 +111,9 @@ try:
     assert wait_for(lambda: head.poll() is not None or is_up(), 90) and head.poll() is None
     X, y = noisy_problem(200, seed=5)
     assert "CPU" not in ray.cluster_resources()
-    assert growth_of_cluster(RayParams(), 2) == Growth(True)
-    clf = model(2, 120.0).fit(X, y)
+    # The autoscaler is a process that starts after the others, and says nothing until then.
+    assert wait_for(lambda: growth_of_cluster(RayParams(), 2) == Growth(True), 60)
+    clf = model(2, 600.0).fit(X, y)
     # On a busy machine the fake autoscaler starts nodes twice where one is slow, whatever its limits say.
     nodes = ray.cluster_resources()["CPU"]
     assert clf.converged_ and nodes >= 2.0, (clf.converged_, nodes)
@@ -135,6 +138,7 @@ try:
 finally:
     ray.shutdown()
     head.terminate()
-    head.wait(30)
+    with suppress(subprocess.TimeoutExpired):
+        head.wait(60)
     with suppress(ProcessLookupError):
         os.killpg(head.pid, signal.SIGKILL)  # the head leaves some processes of the nodes that it has added

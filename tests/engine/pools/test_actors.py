@@ -29,13 +29,15 @@ def test_threads_come_with_the_rows():
     assert not actor.shards
 
 
-def in_order(actor, first, second):
-    """What two calls, of these runs, leave behind when the first one waits for the second or for a while."""
+def in_order(actor, first, second, seconds):
+    """What two calls, of these runs, leave behind when the first one waits for the second, at most so
+    long.
+    """
     begun, go_on, order = threading.Event(), threading.Event(), []
 
     def slow(shard):
         begun.set()
-        go_on.wait(0.5)
+        go_on.wait(seconds)
         order.append("slow")
 
     def quick(shard):
@@ -47,19 +49,19 @@ def in_order(actor, first, second):
         for run, work in ((first, slow), (second, quick))
     ]
     workers[0].start()
-    begun.wait(10)
+    assert begun.wait(300)
     workers[1].start()
     for worker in workers:
-        worker.join(120)
+        worker.join(600)
     return order
 
 
 def test_one_call_of_a_run_at_a_time():
-    assert in_order(loaded("one", "two"), "one", "one") == ["slow", "quick"]
+    assert in_order(loaded("one", "two"), "one", "one", 0.5) == ["slow", "quick"]
 
 
 def test_runs_do_not_wait_for_each_other():
-    assert in_order(loaded("one", "two"), "one", "two") == ["quick", "slow"]
+    assert in_order(loaded("one", "two"), "one", "two", 300) == ["quick", "slow"]
 
 
 def test_runs_know_nothing_of_each_other():

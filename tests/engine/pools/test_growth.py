@@ -88,6 +88,6 @@ def test_a_cluster_scaled_to_zero(tmp_path):
     """In a process of its own (see `growing_script`)."""
     root = str(Path(__file__).resolve().parents[3])
     script = [sys.executable, "-m", "tests.engine.pools.growing_script", str(tmp_path)]
-    done = subprocess.run(script, cwd=root, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(script, cwd=root, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, textwrap.shorten(done.stdout, 2000) + done.stderr[-3000:]
     assert "all is well" in done.stdout.splitlines(), done.stdout  # Ray may have a last word

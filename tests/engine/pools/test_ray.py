@@ -30,36 +30,37 @@ def shards(count, **more):
     return RayParams(num_shards=count, **{"cpus_per_shard": 0.5, "timeout_s": 60.0, **more})
 
 
-def both(train, y, bank=BANK, count=2, **more):
-    """The model of both engines."""
-    settings = {"kernels": bank, "tol": 1e-6, **more}
-    local = MKLClassifier(**settings, engine="local").fit(train, y)
-    remote = MKLClassifier(**settings, engine="ray", ray_params=shards(count)).fit(train, y)
-    return local, remote
+def fitted(train, y, bank=BANK, engine="local", count=1):
+    return MKLClassifier(kernels=bank, tol=1e-6, engine=engine, ray_params=shards(count)).fit(train, y)
+
+
+@pytest.fixture(scope="module")
+def twice(ray_cluster):
+    """Two fits after each other, with two shards each."""
+    return [fitted(X, Y, engine="ray", count=2) for _ in range(2)]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_any_number_of_shards_equals_local(count):
-    local, remote = both(X, Y, count=count)
+def test_any_number_of_shards_equals_local(twice, count):
+    local = fitted(X, Y)
+    remote = twice[0] if count == 2 else fitted(X, Y, engine="ray", count=count)
     assert remote.converged_ and remote.duality_gap_ <= 1e-6
     np.testing.assert_allclose(remote.kernel_weights_, local.kernel_weights_, atol=1e-3)
     assert apart(remote.decision_function(X_TEST), local.decision_function(X_TEST)) < 1e-3
     assert {"round", "seconds", "primal", "dual", "gap", "support_vectors"} <= set(remote.history_[0])
 
 
-def test_the_same_partition_gives_the_same_bits():
+def test_the_same_partition_gives_the_same_bits(twice):
     """Partial results are summed in the order of the shards, not of their arrival."""
-    local = MKLClassifier(kernels=BANK, engine="local", ray_params=shards(2)).fit(X, Y)
-    first, second = (
-        MKLClassifier(kernels=BANK, engine="ray", ray_params=shards(2)).fit(X, Y) for _ in range(2)
-    )
+    local, (first, second) = fitted(X, Y, count=2), twice
     np.testing.assert_array_equal(first.dual_coef_, second.dual_coef_)
     np.testing.assert_array_equal(first.kernel_weights_, second.kernel_weights_)
     np.testing.assert_allclose(first.dual_objective_, local.dual_objective_, rtol=1e-9)
 
 
 def test_more_shards_than_rows():
-    local, remote = both(X[:2], np.array([1, -1]), bank=[RBF(gamma=0.1)], count=3)
+    two = X[:2], np.array([1, -1]), [RBF(gamma=0.1)]
+    local, remote = fitted(*two), fitted(*two, engine="ray", count=3)
     np.testing.assert_allclose(remote.decision_function(X), local.decision_function(X), atol=1e-4)
 
 
@@ -133,9 +134,9 @@ def test_auto_stays_local_for_small_problems():
     )
 
 
-def test_nothing_of_the_cluster_is_kept(ray_cluster):
+def test_nothing_of_the_cluster_is_kept(ray_cluster, twice):
     """The CPUs are free again, and the model can be pickled and used where there is no Ray."""
-    model = MKLClassifier(kernels=BANK, engine="ray", ray_params=shards(2)).fit(X, Y)
+    model = twice[1]
     data = pickle.dumps(model)
     assert b"ray.actor" not in data and b"ObjectRef" not in data
     np.testing.assert_array_equal(

@@ -13,7 +13,7 @@ from sklearn.svm import LinearSVC
 import raymkl
 from raymkl import ClusteredMKLClassifier, RayParams, Session
 from raymkl.kernels.random_features import features, frequencies, hinge
-from tests import mixture_reference as slow
+from tests.optim.mixture import reference as slow
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 CENTERS = np.array([[0.0, 0.0], [7.0, 0.0], [3.0, 6.0]])

@@ -12,7 +12,7 @@ from sklearn.metrics import normalized_mutual_info_score as nmi
 
 import raymkl
 from raymkl import DirichletProcessMixture, Session
-from tests import mixture_reference as slow
+from tests.optim.mixture import reference as slow
 
 
 def blobs(n, seed=0, K=4, d=2, apart=7.0):

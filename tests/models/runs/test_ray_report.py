@@ -42,15 +42,24 @@ def test_in_a_function_of_tune(ray_cluster, tmp_path, monkeypatch):
     assert np.array_equal(loaded(result.checkpoint).decision_function(X), expected.decision_function(X))
 
 
-def test_in_a_function_of_train(ray_cluster, tmp_path):
+def test_in_a_function_of_train(ray_cluster, tmp_path, monkeypatch):
+    """Without Train's own watchers: one of them asks any Ray of the machine whether the controller is alive,
+    and ends the run where another one answers that it knows of none.
+    """
     from ray import train
-    from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+    from ray.train.v2._internal.execution.callback import ControllerCallback
+    from ray.train.v2.api import data_parallel_trainer
+
+    monkeypatch.setattr(
+        data_parallel_trainer, "PlacementGroupCleanerCallback", ControllerCallback, raising=False
+    )
+    monkeypatch.setenv("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
 
     def work():
         model().set_callbacks(RayReport(every_s=3600)).fit(X, Y)
 
     config = train.RunConfig(storage_path=str(tmp_path), name="fit")
-    result = DataParallelTrainer(
+    result = data_parallel_trainer.DataParallelTrainer(
         work, scaling_config=train.ScalingConfig(num_workers=1), run_config=config
     ).fit()
     expected = model().fit(X, Y)

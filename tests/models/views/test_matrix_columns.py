@@ -183,11 +183,9 @@ def test_what_is_refused():
 
 
 @pytest.mark.ray
-def test_shards_on_ray(ray_cluster, tmp_path):
+def test_shards_on_ray(ray_session, tmp_path):
     store = kernels.write_store(tmp_path / "store", CUBE, dtype="float64")
     views = Views({"x": X, "gram": GRAM, "cube": store}, matrices=["gram", "cube"])
-    model = MKLClassifier(
-        BANK, engine="ray", normalize="multiplicative", tol=1e-5, ray_params=RayParams(num_shards=2)
-    )
+    model = MKLClassifier(BANK, engine=ray_session, normalize="multiplicative", tol=1e-5)
     expected = local().fit(V[TRAIN], Y[TRAIN]).decision_function(V[TEST])
     assert np.allclose(model.fit(views[TRAIN], Y[TRAIN]).decision_function(views[TEST]), expected, atol=1e-4)

@@ -10,7 +10,7 @@ from scipy.special import gammaln
 
 from raymkl.optim.mixture.gibbs import Slots, _add, _log_t, sweep
 from raymkl.optim.mixture.posterior import Prior, Statistics, evidence
-from tests import mixture_reference as slow
+from tests.optim.mixture import reference as slow
 
 D = 3
 RANDOM = np.random.default_rng(0)

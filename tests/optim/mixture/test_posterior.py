@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raymkl.optim.mixture import posterior as mix
-from tests import mixture_reference as slow
+from tests.optim.mixture import reference as slow
 
 D = 3
 RANDOM = np.random.default_rng(1)

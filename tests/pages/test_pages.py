@@ -18,7 +18,7 @@ import pytest
 
 import raymkl
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGES = {
     path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -78,7 +78,7 @@ def test_python_blocks_run_and_commands_work(name, request, tmp_path, monkeypatc
     monkeypatch.setenv("HOME", str(tmp_path))  # Ray Tune writes there
     monkeypatch.setenv("MPLBACKEND", "agg")
     text, names = PAGES[name], {"__name__": "__main__"}
-    expected = printed(text)
+    expected, all_said = printed(text), ""
     parts = [(line, "python", block) for line, block in fenced(text, "python")] + [
         (line, "bash", block) for line, block in fenced(text, "bash")
     ]
@@ -88,6 +88,7 @@ def test_python_blocks_run_and_commands_work(name, request, tmp_path, monkeypatc
             with contextlib.redirect_stdout(said):
                 # Empty lines before the block: a traceback then has the line of the page.
                 exec(compile("\n" * (line - 1) + block, str(ROOT / name), "exec"), names)
+            all_said += said.getvalue()
             promised = expected.pop(line + block.count("\n"), None)
             if promised is not None:
                 assert_same_output(said.getvalue(), promised)
@@ -95,6 +96,8 @@ def test_python_blocks_run_and_commands_work(name, request, tmp_path, monkeypatc
             for command in (command for command in block.splitlines() if command.startswith("raymkl ")):
                 run_command(re.split(r"\s+#", command)[0])
     assert not expected, f"output without a block that prints it: {expected}"
+    if name == "docs/probability.md":
+        assert_probabilities_are_good(all_said)
     for _, block in fenced(text, "yaml"):
         if "kernels:" in block:
             assert_yaml_is_read(block)
@@ -108,6 +111,13 @@ def assert_same_output(said: str, promised: str) -> None:
             assert float(ours) <= 1e-3
         else:
             np.testing.assert_allclose(float(ours), float(theirs), rtol=0.05, atol=0.02, err_msg=said)
+
+
+def assert_probabilities_are_good(said: str) -> None:
+    """The page has four blocks; log loss, sizes of the sets and both coverages are what they print."""
+    assert len(fenced(PAGES["docs/probability.md"], "python")) == 4
+    loss, _, of_sets, of_intervals = said.splitlines()
+    assert float(loss) < 0.2 and 0.9 < float(of_sets) <= 1.0 and 0.85 < float(of_intervals) <= 1.0
 
 
 def run_command(command: str) -> None:

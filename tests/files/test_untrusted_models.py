@@ -16,7 +16,7 @@ from raymkl import LocalizedMKLClassifier, MKLClassifier, MKLRegressor
 from raymkl.data.plain_arrow import DAMAGE, open_plain, plain_array
 from raymkl.kernels import RBF, Linear, Spectrum, rbf
 from raymkl.models.table_model import Preparation, TableModel
-from tests.damage import damaged, table_of, written
+from tests.files.damage import damaged, table_of, written
 from tests.reference import noisy_problem
 
 X, Y = noisy_problem(40, seed=51)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 # No docstring; parameters undocumented, unknown or misformatted; returns, examples, summary missing.
 NEEDED = {"GL08", "PR01", "PR02", "PR10", "RT01", "EX01", "SS01"}
 OF_METHODS = {"GL08", "PR01", "PR02"}

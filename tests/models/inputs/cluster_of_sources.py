@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import ray
 from ray.cluster_utils import Cluster
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from raymkl import MKLClassifier, RayParams
 from raymkl.data.sources import ParquetSource
@@ -89,7 +89,7 @@ def main(folder):
         )  # code that a fit loads is loaded
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         model = MKLClassifier(
-            kernels=bank, engine="ray", ray_params=RayParams(num_shards=3, timeout_s=120)
+            kernels=bank, engine="ray", ray_params=RayParams(num_shards=3, timeout_s=300)
         ).fit(source, "y")
         grown = growth(before)
         notes = [json.loads(line) for line in Path(source.log).read_text().splitlines()]

@@ -12,7 +12,7 @@ from raymkl.data.packed import pack
 from raymkl.data.store import KernelStore
 from raymkl.engine.faults import checkpoint
 from raymkl.kernels import write_store
-from tests.damage import damaged, written
+from tests.files.damage import damaged, written
 
 # -- checkpoints -----------------------------------------------------------------------------------
 

@@ -5,9 +5,9 @@ times.
 import re
 from pathlib import Path
 
-from tests.test_pages import PAGES, shell_lines
+from tests.pages.test_pages import PAGES, shell_lines
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 README = PAGES["README.md"]
 
 
