@@ -122,7 +122,7 @@ def unwrapped(model: Any, X: Any) -> tuple[Any, Any]:
 def resolve(kernels: Any, X: Any) -> tuple[list, dict, str | None]:
     """Kernels, rows by view key, and how a fitted model normalises them."""
     from ..kernels.base import Kernel
-    from ..kernels.formulas import Absence, Precomputed
+    from ..kernels.given import Absence, Precomputed
     from ..models import reading
 
     kernels, X = unwrapped(kernels, X)
@@ -176,7 +176,7 @@ def _resolve_model(model: Any, X: Any) -> tuple[list, dict, str | None]:
 
 def _whole_rows(expansion: Any) -> dict:
     """Support vectors that lack no view, by view key."""
-    from ..kernels.formulas import Absence
+    from ..kernels.given import Absence
 
     entries = zip(expansion.kernels, expansion.gate_of_entry, strict=False)  # those of the first round
     gates = [gate for kernel, gate in entries if gate != NO_GATE and not isinstance(kernel, Absence)]

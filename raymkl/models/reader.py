@@ -13,7 +13,8 @@ from ..engine.placed import PlacedRows
 from ..engine.session import SessionRows
 from ..kernels.base import Kernel
 from ..kernels.defaults import SCALE_DEPENDENT, default_bank, scales_apart
-from ..kernels.formulas import Absence, Linear, Precomputed
+from ..kernels.formulas import Linear
+from ..kernels.given import Absence, Precomputed
 from . import reading, sources
 from .missing.presence import Presence, RowsOfViews, refuse
 

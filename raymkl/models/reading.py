@@ -31,7 +31,7 @@ from ..data.views import (
 from ..engine.resources import free_memory, usable_cpus
 from ..kernels.base import Kernel, check_non_negative
 from ..kernels.defaults import check_squares
-from ..kernels.formulas import Precomputed
+from ..kernels.given import Precomputed
 from ..kernels.matrix_facts import quadratic_forms, survey
 from ..kernels.pairs.statistics import Matrices
 from . import sources

@@ -21,7 +21,7 @@ from ..data.vector_columns import plain_schema, plain_table, width_and_dtype
 from ..data.views import select, shown, view_key, view_of
 from ..kernels.base import Kernel, check_non_negative
 from ..kernels.defaults import SAMPLE, check_squares
-from ..kernels.formulas import Absence
+from ..kernels.given import Absence
 from ..kernels.pairs.families import group
 from ..kernels.pairs.statistics import Statistic
 

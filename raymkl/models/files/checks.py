@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...kernels import base, formulas
+from ...kernels import base, given
 from ...kernels.pairs.families import NO_GATE
 from ..expansion import Expansion
 from ..probability.calibration import Calibration
@@ -51,7 +51,7 @@ def expansion_of(parts: dict) -> Expansion:
     e = Expansion(**parts)
     heads, support = e.coefficients.shape
     gates = 0 if e.support_gates is None else np.shape(e.support_gates)[1]
-    matrices = {kernel.statistic().view for kernel in e.kernels if isinstance(kernel, formulas.Precomputed)}
+    matrices = {kernel.statistic().view for kernel in e.kernels if isinstance(kernel, given.Precomputed)}
     fits = {
         "support_": e.support.shape == (support,),
         "rows of support_": support == 0 or (e.support.min() >= 0 and e.support.max() < e.n_train),

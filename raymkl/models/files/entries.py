@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from ...data.packed import Packer, Unpacker
 from ...engine.params import RayParams
-from ...kernels import base, formulas, strings
+from ...kernels import base, formulas, given, strings
 from ...kernels.normalize import TailSum
 from ...optim import norms
 from ..expansion import Expansion
@@ -35,8 +35,8 @@ KERNELS = {
         formulas.Laplacian,
         formulas.Chi2,
         formulas.HistogramIntersection,
-        formulas.Precomputed,
-        formulas.Absence,
+        given.Precomputed,
+        given.Absence,
         strings.Spectrum,
         strings.WeightedDegree,
         base.Sum,

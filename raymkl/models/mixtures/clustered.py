@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from ...engine import RayParams
 from ...engine.programs.clustered.rows import noise_of
 from ...engine.programs.clustered.settings import Learned, MachineSettings
-from ...kernels.random_features import frequencies, log_probabilities, moved_origin
+from ...kernels.features.random_features import frequencies, log_probabilities, moved_origin
 from ...optim.mixture.posterior import shares_of
 from ..base import _number
 from ..classifier import MKLClassifier

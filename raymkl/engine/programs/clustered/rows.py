@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ....kernels.random_features import draw_noise, frequencies, gradients, losses_of
+from ....kernels.features.random_features import draw_noise, frequencies, gradients, losses_of
 from ....optim.mixture.descent import row_draws
 from ....optim.mixture.posterior import (
     Densities,

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from .base import Kernel, row_centers
-from .normalize import gate_of_diagonal
-from .pairs.families import group
+from ..base import Kernel, row_centers
+from ..normalize import gate_of_diagonal
+from ..pairs.families import group
 
 # Eigenvalues of K_ZZ below this part of the largest are taken for zero.
 NO_EIGENVALUE = 1e-10
