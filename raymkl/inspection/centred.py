@@ -232,9 +232,10 @@ def label_kernel(y: Any, n: int, chosen: np.ndarray, centred: bool = True) -> np
     from sklearn.utils import column_or_1d
     from sklearn.utils.multiclass import type_of_target
 
+    from ..models.checks import check_lengths
+
     y = column_or_1d(y)
-    if len(y) != n:
-        raise ValueError(f"X and y have different lengths: X has {n} rows, y has {len(y)}")
+    check_lengths(n, len(y))
     if type_of_target(y) == "continuous":
         numbers = np.asarray(y, np.float64)[chosen]
         return np.outer(numbers, numbers)

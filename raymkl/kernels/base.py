@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..data.strings import select_strings
-from ..data.views import select, view_of
+from ..data.views import select, view_of, where_of
 from .pairs.statistics import KernelValue, Statistic
 from .parameters import Parameters
 
@@ -220,7 +220,7 @@ def check_non_negative(rows: Mapping, kernel: Any) -> None:
     for key, array in rows.items():
         smallest = array.min() if array.shape[0] and array.shape[1] else 0
         if smallest < 0:
-            where = "X" if key is None else f"view {view_of(key)!r} of X"
+            where = where_of(key)
             raise ValueError(
                 f"{kernel!r} needs non-negative features, but {where} has an entry {smallest:.6g}"
             )

@@ -27,7 +27,7 @@ from ..data.store import (
     file_name,
     is_store,
 )
-from ..data.views import n_rows, view_of
+from ..data.views import n_rows, where_of
 from .base import Kernel, row_centers
 from .pairs.families import group
 from .pairs.statistics import Matrices
@@ -414,7 +414,7 @@ def _check_examples(rows: Mapping) -> None:
             if sp.issparse(array)
             else np.unravel_index(bad, array.shape)[0]
         )
-        where = "X" if key is None else f"view {view_of(key)!r} of X"
+        where = where_of(key)
         raise ValueError(
             f"{where} contains NaN or infinity in row {row}; missing and infinite values must be dealt with "
             "first"

@@ -27,6 +27,7 @@ from ..engine.progress import Progress
 from ..engine.run import choose_engine, train
 from ..engine.session import Session, SessionRows
 from ..models.base import BaseMKL
+from ..models.checks import check_lengths
 from . import checkpoints
 from .settings import key_of
 
@@ -105,8 +106,7 @@ class SharedRows:
         if y is None and is_classifier(self.estimator):
             raise ValueError("requires y to be passed, but the target y is None")
         y = np.asarray(y)
-        if len(y) != self.n:
-            raise ValueError(f"X and y have different lengths: X has {self.n} rows, y has {len(y)}")
+        check_lengths(self.n, len(y))
         return y
 
     def with_setting(self, setting: dict) -> BaseMKL:
