@@ -16,6 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
+from ..data.rows import row_count
 from ..data.views import where_of
 from ..engine.resources import free_memory
 from ..kernels.matrices import kernel_matrices
@@ -58,7 +59,7 @@ class InMemory(BaseMKL, ClassifierMixin, BaseEstimator):
                 "takes both"
             )
         _, rows, kernels = self._read(X, reset=True)
-        n = next(iter(rows.values())).shape[0]
+        n = row_count(rows)
         y = self._check_labels(y, n)
         self._check_memory(n, len(kernels))
         self.kernels_ = kernels
@@ -89,7 +90,7 @@ class InMemory(BaseMKL, ClassifierMixin, BaseEstimator):
             kernel.statistic().view for kernel in self.kernels_ if reading.is_matrix(kernel)
         ):
             reading.check_kernel_stack(rows[key], where_of(key))
-        n = next(iter(rows.values())).shape[0]
+        n = row_count(rows)
         stack = np.empty((len(self.kernels_), n, n))
         for m, matrix in kernel_matrices(self.kernels_, rows, np.arange(n)):
             stack[m] = matrix

@@ -13,7 +13,7 @@ from scipy.special import log_expit, logsumexp
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
-from ..data.rows import take
+from ..data.rows import row_count, take
 from ..engine.session import SessionRows
 from ..kernels.normalize import KINDS, TailSum, check_tails, scales, tail_of, zeta_of
 from ..kernels.pairs.families import NO_GATE
@@ -276,6 +276,6 @@ class BEMKL(InMemory):
                 yield from self._blocks(batch)
             return
         rows, gates = self._rows_to_predict(X)
-        n, step = next(iter(rows.values())).shape[0], max(1, BLOCK_NUMBERS // self._outputs.weights.size)
+        n, step = row_count(rows), max(1, BLOCK_NUMBERS // self._outputs.weights.size)
         for part in (slice(start, start + step) for start in range(0, n, step)):
             yield self._outputs.contributions(take(rows, part), None if gates is None else gates[part])

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data.rows import take
+from ..data.rows import row_count, take
 from ..data.views import is_views
 from ..kernels.matrices import kernel_matrices
 from ..kernels.normalize import gate_of_diagonal
@@ -71,7 +71,7 @@ def sampled(
         if len(only) == 0 or only.min() < 0 or only.max() >= len(bank):
             raise ValueError(f"only must be positions from 0 to {len(bank) - 1}, got {only.tolist()!r}")
         bank = [bank[m] for m in only]
-    n = next(iter(rows.values())).shape[0]
+    n = row_count(rows)
     most = int(max_rows)
     if bytes_per_pair:
         most = min(most, max(int(np.sqrt(MATRIX_BYTES / (bytes_per_pair * len(bank)))), FEWEST_ROWS))

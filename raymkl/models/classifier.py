@@ -9,6 +9,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from ..data.rows import row_count
 from ..engine import Head, RayParams
 from ..optim.losses import CLASSIFICATION, REGRESSION, JointHinge
 from ..optim.norms import Norm
@@ -265,7 +266,7 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
             raise ValueError("requires y to be passed, but the target y is None")
         X, y = self._source_of(X, y)
         X, rows, kernels = self._read(X, reset=True)
-        n = next(iter(rows.values())).shape[0]
+        n = row_count(rows)
         y = check_labels(y, n)
         weights = label_weights(sample_weight, self.class_weight, y)
         starts = self._starts(n, len(kernels))

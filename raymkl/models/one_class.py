@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils.validation import check_is_fitted
 
+from ..data.rows import row_count
 from ..engine import Head, RayParams
 from ..optim.losses import OneClass
 from ..optim.norms import Norm
@@ -135,7 +136,7 @@ class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
         self._check_params()
         X, _ = self._source_of(X, y)
         X, rows, kernels = self._read(X, reset=True)
-        n = next(iter(rows.values())).shape[0]
+        n = row_count(rows)
         weights = row_weights(sample_weight, n)
         start = self._start(n, len(kernels))
         self.kernels_ = kernels

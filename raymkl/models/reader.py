@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..data.rows import row_count
 from ..data.store import is_store
 from ..data.views import is_views, view_name, view_of
 from ..engine.placed import PlacedRows
@@ -141,7 +142,7 @@ class ReadsRows:
         """
         if not hasattr(self, "missing"):
             return rows, kernels
-        n = next(iter(rows.values())).shape[0]
+        n = row_count(rows)
         presence = Presence.of(X, kernels, n, None if reset else getattr(self, "view_names_", None))
         if reset:
             vars(self).pop("patterns_", None)

@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from ..data.rows import row_count
 from ..engine import Head, RayParams
 from ..optim.losses import CLASSIFICATION, REGRESSION, Loss
 from ..optim.norms import Norm
@@ -170,7 +171,7 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
             raise ValueError("requires y to be passed, but the target y is None")
         X, y = self._source_of(X, y)
         X, rows, kernels = self._read(X, reset=True)
-        n = next(iter(rows.values())).shape[0]
+        n = row_count(rows)
         y = check_targets(y, n)
         weights = row_weights(sample_weight, n)
         start = self._start(n, len(kernels))

@@ -20,6 +20,7 @@ import numpy as np
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 
+from ..data.rows import row_count
 from ..data.views import n_rows
 from ..engine.plan import HEAD_BLOCK_BYTES
 from ..engine.problem import put_beside
@@ -89,7 +90,7 @@ class SharedRows:
         estimator._check_params()
         self.estimator = estimator
         _, self.rows, self.kernels = estimator._read(X, reset=True)
-        self.n = next(iter(self.rows.values())).shape[0]
+        self.n = row_count(self.rows)
         self.sample_weight = None if sample_weight is None else np.asarray(sample_weight, float)
         if self.sample_weight is not None and self.sample_weight.shape != (self.n,):
             raise ValueError(

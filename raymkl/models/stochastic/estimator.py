@@ -16,6 +16,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from ...data.lazy_rows import SourceView
+from ...data.rows import row_count
 from ...engine import Head, RayParams
 from ...engine.placed import PlacedRows
 from ...engine.programs.dual_averaging import Task, choose_landmarks, exponent
@@ -265,7 +266,7 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
             raise ValueError("requires y to be passed, but the target y is None")
         X, y = self._source_of(X, y)
         _, rows, kernels = self._read(X, reset=reset)
-        n = next(iter(rows.values())).shape[0]
+        n = row_count(rows)
         if classes is None:
             y = check_labels(y, n)
             weights = label_weights(sample_weight, self.class_weight, y)
