@@ -14,7 +14,7 @@ attributes, under names of their own (`models.files.checks.PARTS`); of the train
 are in the file. Models with a `Custom` kernel hold a function, which is code, and are not saved.
 
 Format version 2 is the same with one more entry, "preparation": the columns, views, means and scales of a
-`TableModel` (fields of `table_model.Preparation`), around the model of the other entries. A file says the
+`TableModel` (fields of `preparation.Preparation`), around the model of the other entries. A file says the
 oldest version that can read it: models without a preparation are still version 1.
 
 A file may come from anybody. It is opened as plain data (see `plain_arrow`), names in it choose among known
@@ -37,8 +37,9 @@ from .data.packed import digest, write_table
 from .data.plain_arrow import DAMAGE, open_plain
 from .models.files.checks import PARTS, check_fitted, check_preparation, expansion_of
 from .models.files.entries import Reader, Writer
+from .models.preparation import Preparation
 from .models.probability.splits import storable
-from .models.table_model import Preparation, TableModel
+from .models.table_model import TableModel
 
 FORMAT = 2
 PLAIN_FORMAT = 1

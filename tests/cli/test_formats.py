@@ -85,7 +85,7 @@ def streaming(monkeypatch):
             sizes.append(table.num_rows)
             yield table
 
-    monkeypatch.setattr(sources, "MOST_BATCH_ROWS", 31)
+    monkeypatch.setattr(sources.source, "MOST_BATCH_ROWS", 31)
     monkeypatch.setattr(sources.RowSource, "stream", stream)
     monkeypatch.setattr(SourceColumns, "loaded", lambda self: pytest.fail("all rows were read at once"))
     return sizes

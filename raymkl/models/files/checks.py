@@ -11,9 +11,9 @@ import numpy as np
 from ...kernels import base, given
 from ...kernels.pairs.families import NO_GATE
 from ..expansion import Expansion
+from ..preparation import Preparation
 from ..probability.calibration import Calibration
 from ..probability.conformal import FoldModels
-from ..table_model import Preparation
 
 # Fields of an `Expansion` by their names in a file; those that end with an underscore are attributes of the
 # estimator as well.
