@@ -6,7 +6,7 @@ A round brings the gradients of all rows up to date. Then, in this order,
 
     absorb             takes in what the shards say, certifies the current point, decides what comes next, and
                        lets the weights take a step of their own where their rule wants one
-                       (`optim.weight_rules`)
+                       (`optim.weights`)
     take_proof, renew_weights, settle    if the head is `ready`: what accurate sums say of its point, and
                                          whether it is `done`
     next_working_set   the rows to move, and
@@ -31,7 +31,7 @@ import numpy as np
 
 from ...optim.certificate import Certificate, certify, certify_held, intercept_candidates
 from ...optim.losses import feasible
-from ...optim.weight_rules import CertifiedPoint, Led, WeightRule, rule_of
+from ...optim.weights import CertifiedPoint, Led, WeightRule, rule_of
 from ..problem import Head
 from .ascent import POLISH_ROWS, STILL, Ascent, DualBox, Point
 from .state import Correction, Course, Found, Holding, Seen, State, WorkingSet

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from raymkl.optim.certificate import Certificate
-from raymkl.optim.cutting_planes import CuttingPlanes
 from raymkl.optim.norms import ElasticNetNorm, GroupedNorm, LpNorm, QuadraticNorm, weight_norm
 from raymkl.optim.subproblem import line_search, weight_response
-from raymkl.optim.weight_rules import (
+from raymkl.optim.weights import (
     CertifiedPoint,
     FixedPoint,
     Follow,
@@ -15,12 +14,10 @@ from raymkl.optim.weight_rules import (
     HoldAnalytic,
     HoldCuts,
     Led,
-    Stride,
-    fixed_point,
-    lifted,
     rule_of,
-    stride_of,
 )
+from raymkl.optim.weights.cutting_planes import CuttingPlanes
+from raymkl.optim.weights.stride import Stride, fixed_point, lifted, stride_of
 
 M, TOL = 5, 1e-3
 ALL = np.ones(M, bool)
