@@ -29,6 +29,7 @@ from .description.diagonals import spherical_gates
 from .description.problem import problem_of
 from .description.tails import check_prices, set_prices, set_tails
 from .expansion import Expansion
+from .files.saving import Saves
 from .missing.gating import Gating, clustered, clustered_norm, gates_of_new, gating_of
 from .missing.presence import check_choice, presence_of
 from .probability.held_out import FoldsBeside
@@ -40,7 +41,7 @@ THETA_STEPS = ("auto", "analytic", "cutting_plane")
 DTYPES = ("auto", "float32", "float64")
 
 
-class BaseMKL(ReadsRows, WithCallbacks):
+class BaseMKL(ReadsRows, WithCallbacks, Saves):
     """Base of the estimators; see `MKLClassifier` for the parameters.
 
     It stands before scikit-learn's mixin of the kind of estimator, whose `score` it prepares X and y for, and
@@ -374,18 +375,6 @@ class BaseMKL(ReadsRows, WithCallbacks):
         """
         X, y = self._source_of(X, y)
         return super().score(X, y, sample_weight)
-
-    def save(self, path: Any) -> None:
-        """Write the fitted model to an Arrow file (see `raymkl.load`).
-
-        Parameters
-        ----------
-        path : str or path
-            File to write.
-        """
-        from ..io import save
-
-        save(self, path)
 
 
 def rows_and_gates(model: BaseMKL, X: Any) -> tuple[dict, np.ndarray | None]:

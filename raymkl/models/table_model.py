@@ -14,13 +14,14 @@ import numpy as np
 from sklearn.utils.metaestimators import available_if
 
 from .dataset_answers import datasets_too
+from .files.saving import Saves
 from .preparation import Preparation as Preparation
 
 # The view of all columns of numbers, where there are several views.
 ALL = "all"
 
 
-class TableModel:
+class TableModel(Saves):
     """A fitted estimator that takes tables: columns are found by name, put into views and scaled as in
     training.
 
@@ -146,18 +147,6 @@ class TableModel:
             That of the model.
         """
         return self.model.score(self.preparation.transform(X), y)
-
-    def save(self, path: Any) -> None:
-        """Write model and preparation to one file (see `raymkl.load`).
-
-        Parameters
-        ----------
-        path : str or path
-            File to write.
-        """
-        from ..io import save
-
-        save(self, path)
 
     def __sklearn_is_fitted__(self) -> bool:
         return True

@@ -23,7 +23,7 @@ from ..metrics import scorer as scorer_of
 from ..models.sources import loaded
 from . import checkpoints
 from .folds import FoldByFold, Folds, are_masks, splits_of
-from .results import check_failures, results_of
+from .results import check_failures, number, results_of
 from .settings import blocks_of, learns_by_heads, of_heads, paths_of, template_of
 
 
@@ -301,12 +301,7 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
                 f"scoring failed, the score is set to {self.error_score}: {error}", UserWarning, stacklevel=4
             )
             return float(self.error_score)
-        try:
-            return float(value)
-        except (TypeError, ValueError):
-            raise ValueError(
-                f"scoring must return a number, got {value!r}; several scores come as a dict of scorers"
-            ) from None
+        return number(value)
 
     def _failed(
         self, positions: list[int], in_folds: Iterable[int], error: Exception, scorers: dict, out: list

@@ -61,3 +61,13 @@ def check_failures(out: list[list[dict]], error_score: Any) -> None:
             FitFailedWarning,
             stacklevel=3,
         )
+
+
+def number(score: Any) -> float:
+    """What a scorer has returned, as a number."""
+    try:
+        return float(score)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"scoring must return a number, got {score!r}; several scores come as a dict of scorers"
+        ) from None

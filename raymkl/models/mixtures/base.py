@@ -24,6 +24,7 @@ from ...kernels.formulas import Linear
 from ...optim.mixture.posterior import Posterior, expected_weights, predictive, shares_of
 from .. import reading, sources
 from ..checks import check_number, check_place, given_weights
+from ..files.saving import Saves
 from ..missing.presence import refuse
 from ..runs.callbacks import WithCallbacks, run_of, stop_was_asked
 
@@ -35,7 +36,7 @@ MOST_GIBBS_ROWS = 5_000
 TILE = 2**20
 
 
-class BaseMixture(WithCallbacks):
+class BaseMixture(WithCallbacks, Saves):
     """Base of the mixtures; see `DirichletProcessMixture` for the parameters and attributes."""
 
     # -- checks ------------------------------------------------------------------------------------
@@ -252,18 +253,6 @@ class BaseMixture(WithCallbacks):
             Rows sum to one.
         """
         return np.concatenate([shares_of(logs)[0] for _, logs in self._logs(X)])
-
-    def save(self, path: Any) -> None:
-        """Write the fitted model to an Arrow file (see `raymkl.load`).
-
-        Parameters
-        ----------
-        path : str or path
-            File to write.
-        """
-        from ...io import save
-
-        save(self, path)
 
 
 def check_restored(model: BaseMixture) -> None:
