@@ -19,7 +19,7 @@ from ..engine.session import check_engine
 
 def check_number(name: str, value: Any, low: float, strict: bool = False, whole: bool = False) -> None:
     """Raise ValueError unless a parameter is a number >= low, or > low where `strict`."""
-    kind = Integral if whole else Real
+    kind: Any = Integral if whole else Real
     fine = (
         isinstance(value, kind)
         and not isinstance(value, bool)

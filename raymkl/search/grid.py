@@ -243,7 +243,9 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
         positions, the fold, its place among the heads, and what turns decision values into something to
         score.
         """
-        template, heads, parties = folds.estimator, [], []
+        template: Any = folds.estimator
+        heads: list = []
+        parties: list = []
         for path in paths_of(settings, positions, template.C, getattr(template, "beta", 0.0)):
             changing = of_heads(template, settings[path[0]])
             changing.pop("C", None)
