@@ -76,7 +76,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch):
     """Every pass takes several batches."""
-    monkeypatch.setattr(sources, "MOST_BATCH_ROWS", 23)
+    monkeypatch.setattr(sources.source, "MOST_BATCH_ROWS", 23)
 
 
 def model(kind=MKLClassifier, shards=3, **more):
