@@ -13,14 +13,16 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
-from ..data.views import view_of
+from ..data.rows import row_count
+from ..data.views import where_of
 from ..engine.resources import free_memory
 from ..kernels.matrices import kernel_matrices
 from ..models import reading, sources
 from ..models.base import BaseMKL
+from ..models.checks import label_column
 from ..models.expansion import Expansion
 from ..models.runs.callbacks import a_run, listener, stop_was_asked
 from .svm import Certificate, Point, WeightedSVM
@@ -57,7 +59,7 @@ class InMemory(BaseMKL, ClassifierMixin, BaseEstimator):
                 "takes both"
             )
         _, rows, kernels = self._read(X, reset=True)
-        n = next(iter(rows.values())).shape[0]
+        n = row_count(rows)
         y = self._check_labels(y, n)
         self._check_memory(n, len(kernels))
         self.kernels_ = kernels
@@ -65,11 +67,7 @@ class InMemory(BaseMKL, ClassifierMixin, BaseEstimator):
         return rows, index
 
     def _check_labels(self, y: Any, n: int) -> np.ndarray:
-        y = column_or_1d(y, warn=True)
-        if len(y) != n:
-            raise ValueError(f"X and y have different lengths: X has {n} rows, y has {len(y)}")
-        if y.dtype.kind == "f" and not np.isfinite(y).all():
-            raise ValueError("y contains NaN or infinity; class labels must be known for every row")
+        y = label_column(y, n)
         check_classification_targets(y)
         self._check_classes(np.unique(y))
         return y
@@ -91,8 +89,8 @@ class InMemory(BaseMKL, ClassifierMixin, BaseEstimator):
         for key in dict.fromkeys(
             kernel.statistic().view for kernel in self.kernels_ if reading.is_matrix(kernel)
         ):
-            reading.check_kernel_stack(rows[key], "X" if key is None else f"view {view_of(key)!r} of X")
-        n = next(iter(rows.values())).shape[0]
+            reading.check_kernel_stack(rows[key], where_of(key))
+        n = row_count(rows)
         stack = np.empty((len(self.kernels_), n, n))
         for m, matrix in kernel_matrices(self.kernels_, rows, np.arange(n)):
             stack[m] = matrix

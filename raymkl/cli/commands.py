@@ -13,9 +13,9 @@ from typing import Any
 
 import click
 
+from .jobs import Job, accuracy_of, estimator_in, load_model, rows_for
 from .options import (
     Commands,
-    Mistake,
     NumberList,
     check_writable,
     data_options,
@@ -23,13 +23,7 @@ from .options import (
     format_option,
     json_option,
     ray_session,
-    remember,
-    warn_if_unscaled,
 )
-
-DEFAULT_NORMALIZE = "multiplicative"
-# An interrupted run loses this much at most.
-CHECKPOINT_SECONDS = 10.0
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -98,7 +92,7 @@ def train(data: str, C: float, p: float, out: str, as_json: bool, **options: Any
     Rows of Parquet and Arrow files are streamed (--standardize and rbf:auto too): every shard reads its own,
     no process holds all of them but the only shard of a local run. Other formats are read into memory first.
     """
-    job = _Job(data, out, options, stream=True)
+    job = Job(data, out, options, stream=True)
     say = (lambda text: None) if as_json else click.echo
     say(job.about_data())
     started = time.perf_counter()
@@ -150,7 +144,7 @@ def search(
     """
     from ..search import MKLSearchCV
 
-    job = _Job(data, out, options, stream=False)
+    job = Job(data, out, options, stream=False)
     if not as_json:
         click.echo(job.about_data())
         click.echo(f"{len(C) * len(p)} settings x {cv} folds")
@@ -200,10 +194,10 @@ def predict(model: str, data: str, out: str, format: str | None, as_json: bool) 
     from .summaries import plain
 
     check_writable(out)
-    loaded = _load(model)
+    loaded = load_model(model)
     columns = open_columns(data, format)
-    X = _rows_for(loaded, columns)
-    fitted = _inner(loaded)
+    X = rows_for(loaded, columns)
+    fitted = estimator_in(loaded)
     predicted = fitted.predict(X)
     written = {"prediction": predicted}
     if hasattr(fitted, "decision_function"):
@@ -220,7 +214,7 @@ def predict(model: str, data: str, out: str, format: str | None, as_json: bool) 
             }
         )
     write_columns(written, out)
-    accuracy = _accuracy(loaded, columns, predicted)
+    accuracy = accuracy_of(loaded, columns, predicted)
     if as_json and out != "-":
         click.echo(json.dumps(plain({"rows": len(predicted), "out": out, "accuracy": accuracy})))
     elif out != "-":
@@ -236,7 +230,7 @@ def info(model: str, as_json: bool) -> None:
     """Kernels, weights, duality gap and settings of a MODEL file."""
     from .summaries import describe, lines_of
 
-    told = describe(_load(model), model)
+    told = describe(load_model(model), model)
     click.echo(json.dumps(told, indent=2) if as_json else "\n".join(lines_of(told)))
 
 
@@ -256,94 +250,15 @@ def report(model: str, data: str | None, target: str | None, format: str | None,
     from ..data.tables import read_columns
 
     check_writable(out)
-    loaded = _load(model)
+    loaded = load_model(model)
     X = y = None
     if data is not None:
         columns = read_columns(data, format)
-        X = _rows_for(loaded, columns)
+        X = rows_for(loaded, columns)
         name = target or getattr(getattr(loaded, "preparation", None), "target", None) or columns.target
         y = columns.labels(name) if target is not None or name in columns.names else None
-    write_report(_inner(loaded), X, y, path=out)
+    write_report(estimator_in(loaded), X, y, path=out)
     click.echo(f"report written to {out}")
-
-
-# -- parts of the commands -------------------------------------------------------------------------
-
-
-class _Job:
-    """Data, kernels and settings of `train` and `search`, read and checked in the order that finds mistakes
-    soonest.
-
-    stream : whether rows of Parquet and Arrow files may stay there; X is then a `SourceInput`.
-    """
-
-    def __init__(self, data: str, out: str, options: dict, stream: bool):
-        from ..data.tables import open_columns
-        from ..models.sources import SourceInput
-        from ..models.table_model import Preparation
-        from .kernel_specs import read_bank
-
-        self.data, self.out, self.options = data, out, options
-        remember(options["checkpoint"], options["verbose"])
-        check_writable(out)
-        bank = read_bank(options["kernels"])
-        columns = open_columns(data, options["format"])
-        columns = columns if stream else columns.loaded()
-        self.y = columns.labels(options["target"])
-        target = options["target"] or columns.target
-        views, text, pairs = bank.arrange(columns, target)
-        standardize = options["standardize"] or bool(bank.standardize)
-        self.preparation = Preparation.fit(columns, views, text, standardize, target)
-        self.X = self.preparation.transform(columns)
-        seen = self.X.source.seen() if isinstance(self.X, SourceInput) else self.X
-        self.kernels = bank.build(pairs, seen)
-        normalize = options["normalize"] or bank.normalize or DEFAULT_NORMALIZE
-        self.normalize = None if normalize.lower() == "none" else normalize
-        warn_if_unscaled(self.kernels, seen, self.preparation)
-        self.engine = "ray" if options["address"] else options["engine"]
-
-    def about_data(self) -> str:
-        import numpy as np
-
-        classes, counts = np.unique(self.y, return_counts=True)
-        shown = ", ".join(
-            f"{label} ({count})" for label, count in list(zip(classes, counts, strict=True))[:8]
-        )
-        width = sum(self.preparation.widths.values())
-        return (
-            f"{self.data}: {len(self.y)} rows, {width} features, {len(self.kernels)} kernels; "
-            f"classes {shown}{', ...' if len(classes) > 8 else ''}"
-        )
-
-    def estimator(self, **params: Any) -> Any:
-        from .. import MKLClassifier, RayParams
-
-        return MKLClassifier(
-            kernels=self.kernels,
-            normalize=self.normalize,
-            tol=self.options["tol"],
-            loss=self.options["loss"],
-            engine=self.engine,
-            ray_params=RayParams(
-                num_shards=self.options["shards"],
-                checkpoint_dir=self.options["checkpoint"],
-                checkpoint_every_s=CHECKPOINT_SECONDS,
-            ),
-            verbose=int(self.options["verbose"]),
-            **params,
-        )
-
-    def ray(self) -> Any:
-        return ray_session(self.engine, self.options["address"])
-
-    def save(self, model: Any) -> dict:
-        """Write the model with its preparation; returns its description."""
-        from ..models.table_model import TableModel
-        from .summaries import describe
-
-        whole = TableModel(model, self.preparation)
-        whole.save(self.out)
-        return describe(whole, self.out)
 
 
 def _say_model(told: dict, seconds: float) -> None:
@@ -363,58 +278,3 @@ def _results(cv_results: dict) -> list[dict]:
     ]
     order = sorted(range(len(rows)), key=lambda i: (int(cv_results["rank_test_score"][i]), i))
     return [rows[i] for i in order]
-
-
-def _load(path: str) -> Any:
-    from ..io import load
-
-    if not Path(path).exists():
-        raise Mistake(f"{path} does not exist")
-    return load(path)
-
-
-def _inner(loaded: Any) -> Any:
-    """The estimator inside a `TableModel`."""
-    from ..models.table_model import TableModel
-
-    return loaded.model if isinstance(loaded, TableModel) else loaded
-
-
-def _rows_for(loaded: Any, columns: Any) -> Any:
-    """What the estimator takes, of the columns of a file; models trained in Python take columns by name or by
-    position.
-    """
-    from ..data.tables import SourceColumns
-    from ..models.sources import SourceInput
-    from ..models.table_model import Preparation, TableModel
-
-    if isinstance(loaded, TableModel):
-        return loaded.preparation.transform(columns)
-    names = [str(name) for name in getattr(loaded, "feature_names_in_", columns.feature_names(None))]
-    if any(name not in columns.names for name in names):
-        missing = next(name for name in names if name not in columns.names)
-        raise Mistake(f"{columns.source} has no column {missing!r}, which the model was trained on")
-    if isinstance(columns, SourceColumns):
-        return SourceInput(columns.rows)
-    if columns.features is not None and len(names) > 1:
-        return {name: columns.numbers(name) for name in names}
-    return Preparation.fit(columns, {None: names}).transform(columns)
-
-
-def _accuracy(loaded: Any, columns: Any, predicted: Any) -> float | None:
-    """Share of right predictions where the data have labels, else None."""
-    import numpy as np
-
-    target = getattr(getattr(loaded, "preparation", None), "target", None)
-    if target is None or target not in columns.names or not hasattr(_inner(loaded), "classes_"):
-        return None
-    try:
-        labels = columns.labels(target)
-    except ValueError:
-        return None  # labels of some rows are missing: nothing to compare with
-    same = (
-        labels == predicted
-        if labels.dtype.kind == predicted.dtype.kind
-        else labels.astype(str) == predicted.astype(str)
-    )
-    return float(np.mean(same))

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from .sources import RowSource
 from .strings import lengths_of, select_strings
-from .views import is_sparse, select, view_of
+from .views import is_sparse, select, view_of, where_of
 
 _ROW = re.compile(r"\brow (\d+)")
 
@@ -46,7 +46,7 @@ class ViewKind:
 
     @property
     def where(self) -> str:
-        return "X" if self.key is None else f"view {view_of(self.key)!r} of X"
+        return where_of(self.key)
 
     def label(self, column: int) -> str:
         """What to call a column of the array in an error."""

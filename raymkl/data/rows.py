@@ -136,6 +136,11 @@ def _single(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
+def row_count(rows: Mapping) -> int:
+    """How many rows there are, of arrays by view key."""
+    return next(iter(rows.values())).shape[0]
+
+
 def take(rows: Mapping, index: Any) -> dict:
     """The given rows of every view."""
     return {view: array[index] for view, array in rows.items()}

@@ -31,6 +31,11 @@ def view_key(view: Any) -> Any:
     return view.item() if isinstance(view, np.generic) else view
 
 
+def where_of(key: Any) -> str:
+    """What errors call the view of a key."""
+    return "X" if key is None else f"view {view_of(key)!r} of X"
+
+
 def view_of(key: Any) -> Any:
     """The view behind a key made by `view_key`."""
     if not isinstance(key, tuple):

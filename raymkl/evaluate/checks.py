@@ -14,6 +14,7 @@ from ..engine.session import SessionRows
 from ..kernels.base import Kernel
 from ..metrics import scorer as scorer_of
 from ..models.base import BaseMKL
+from ..models.checks import check_lengths
 from ..models.sources import loaded
 from ..search.settings import learns_by_heads
 
@@ -47,8 +48,7 @@ def rows_and_targets(
     if y is None:
         raise ValueError("requires y to be passed, but the target y is None")
     n, y = n_rows(X), np.asarray(y)
-    if len(y) != n:
-        raise ValueError(f"X and y have different lengths: X has {n} rows, y has {len(y)}")
+    check_lengths(n, len(y))
     if groups is not None:
         groups = np.asarray(groups)
         if groups.shape != (n,):

@@ -22,6 +22,7 @@ from ..data.views import subset
 from ..search import MKLSearchCV, checkpoints
 from ..search.cases import Case, SharedRows, Solved, parts_of, solved, standing
 from ..search.folds import FoldByFold, are_masks, splits_of
+from ..search.results import number
 from ..search.settings import blocks_key, of_heads, paths_of, template_of
 from .checks import final_step
 from .contenders import Candidate, Contender
@@ -53,16 +54,6 @@ class Plan:
             self.last = (rows, (subset(self.X, rows), self.y[rows]))
         X, y = self.last[1]
         return {name: number(scorer(model, X, y)) for name, scorer in self.scorers.items()}
-
-
-def number(value: Any) -> float:
-    """A score as a number."""
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"scoring must return a number, got {value!r}; several scores come as a dict of scorers"
-        ) from None
 
 
 def inner_splits(

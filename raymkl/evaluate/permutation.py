@@ -14,9 +14,9 @@ from ..data.views import subset
 from ..search import checkpoints
 from ..search.cases import Case, SharedRows, parts_of, solved, standing
 from ..search.folds import FoldByFold, are_masks, splits_of
+from ..search.results import number
 from .checks import check_estimator, final_step, one_scorer, rows_and_targets, scores_by_heads, whole
 from .displays import PermutationDisplay
-from .nested import number
 from .results import Result
 
 RUN = "permutation"

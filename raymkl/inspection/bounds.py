@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..data.rows import row_count
 from ..kernels.normalize import scales, tail_of, zeta_of
 from ..kernels.pairs.statistics import Matrices
 from ..optim.norms import power_norm
@@ -187,7 +188,7 @@ def block_norms(model: Any, X: Any = None) -> np.ndarray:
             "n, M)"
         )
     rows, _ = rows_and_gates(model, X)
-    n = next(iter(rows.values())).shape[0]
+    n = row_count(rows)
     if n != expansion.n_train:
         raise ValueError(f"X has {n} rows; the block norms need the {expansion.n_train} training rows")
     return expansion.block_norms(model.kernel_weights_, take(rows, expansion.support))

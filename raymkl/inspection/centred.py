@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data.rows import take
+from ..data.rows import row_count, take
 from ..data.views import is_views
 from ..kernels.matrices import kernel_matrices
 from ..kernels.normalize import gate_of_diagonal
@@ -71,7 +71,7 @@ def sampled(
         if len(only) == 0 or only.min() < 0 or only.max() >= len(bank):
             raise ValueError(f"only must be positions from 0 to {len(bank) - 1}, got {only.tolist()!r}")
         bank = [bank[m] for m in only]
-    n = next(iter(rows.values())).shape[0]
+    n = row_count(rows)
     most = int(max_rows)
     if bytes_per_pair:
         most = min(most, max(int(np.sqrt(MATRIX_BYTES / (bytes_per_pair * len(bank)))), FEWEST_ROWS))
@@ -122,7 +122,7 @@ def unwrapped(model: Any, X: Any) -> tuple[Any, Any]:
 def resolve(kernels: Any, X: Any) -> tuple[list, dict, str | None]:
     """Kernels, rows by view key, and how a fitted model normalises them."""
     from ..kernels.base import Kernel
-    from ..kernels.formulas import Absence, Precomputed
+    from ..kernels.given import Absence, Precomputed
     from ..models import reading
 
     kernels, X = unwrapped(kernels, X)
@@ -176,7 +176,7 @@ def _resolve_model(model: Any, X: Any) -> tuple[list, dict, str | None]:
 
 def _whole_rows(expansion: Any) -> dict:
     """Support vectors that lack no view, by view key."""
-    from ..kernels.formulas import Absence
+    from ..kernels.given import Absence
 
     entries = zip(expansion.kernels, expansion.gate_of_entry, strict=False)  # those of the first round
     gates = [gate for kernel, gate in entries if gate != NO_GATE and not isinstance(kernel, Absence)]
@@ -232,9 +232,10 @@ def label_kernel(y: Any, n: int, chosen: np.ndarray, centred: bool = True) -> np
     from sklearn.utils import column_or_1d
     from sklearn.utils.multiclass import type_of_target
 
+    from ..models.checks import check_lengths
+
     y = column_or_1d(y)
-    if len(y) != n:
-        raise ValueError(f"X and y have different lengths: X has {n} rows, y has {len(y)}")
+    check_lengths(n, len(y))
     if type_of_target(y) == "continuous":
         numbers = np.asarray(y, np.float64)[chosen]
         return np.outer(numbers, numbers)

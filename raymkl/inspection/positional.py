@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..data.rows import row_count
 from ..engine.resources import usable_cpus
 
 if TYPE_CHECKING:
@@ -225,7 +226,7 @@ class _Sums:
 
     def __init__(self, expansion: Expansion, rows: dict, gates: np.ndarray | None, average: bool):
         self.expansion, self.rows, self.gates, self.average = expansion, rows, gates, average
-        self.n = next(iter(rows.values())).shape[0]
+        self.n = row_count(rows)
 
     def of_view(self, view: Any, members: list[int], parts: list[list]) -> list[np.ndarray]:
         """(n or 1, n_heads, longest piece, positions) of each of the kernels `members`, which read the

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..data.rows import row_count
 from ..kernels.normalize import check_zeta
 from ..models.description.tails import tail_sums as tails_of
 from .centred import resolve
@@ -44,5 +45,5 @@ def tail_sums(kernels: Any, X: Any = None, *, zeta: int = 2) -> np.ndarray:
     """
     check_zeta(zeta)
     bank, rows, _ = resolve(kernels, X)
-    n = next(iter(rows.values())).shape[0]
+    n = row_count(rows)
     return tails_of(rows, bank, np.ones(n, bool), int(zeta), "local", needed=False)

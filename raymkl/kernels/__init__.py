@@ -14,16 +14,16 @@ if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` below is what 
     from .base import Scaled as Scaled
     from .base import Sum as Sum
     from .formulas import RBF as RBF
-    from .formulas import Absence as Absence
     from .formulas import Chi2 as Chi2
-    from .formulas import Custom as Custom
     from .formulas import HistogramIntersection as HistogramIntersection
     from .formulas import Laplacian as Laplacian
     from .formulas import Linear as Linear
     from .formulas import Polynomial as Polynomial
-    from .formulas import Precomputed as Precomputed
     from .formulas import rbf as rbf
-    from .formulas import stored as stored
+    from .given import Absence as Absence
+    from .given import Custom as Custom
+    from .given import Precomputed as Precomputed
+    from .given import stored as stored
     from .normalize import TailSum as TailSum
     from .store_writer import write_store as write_store
     from .strings import Spectrum as Spectrum
@@ -31,16 +31,16 @@ if TYPE_CHECKING:  # what editors and type checkers see; `_HOMES` below is what 
 
 _HOMES = {
     "RBF": "formulas",
-    "Absence": "formulas",
+    "Absence": "given",
     "Chi2": "formulas",
-    "Custom": "formulas",
+    "Custom": "given",
     "HistogramIntersection": "formulas",
     "Kernel": "base",
     "KernelStore": ".data.store",
     "Laplacian": "formulas",
     "Linear": "formulas",
     "Polynomial": "formulas",
-    "Precomputed": "formulas",
+    "Precomputed": "given",
     "Product": "base",
     "Scaled": "base",
     "Spectrum": "strings",
@@ -48,7 +48,7 @@ _HOMES = {
     "TailSum": "normalize",
     "WeightedDegree": "strings",
     "rbf": "formulas",
-    "stored": "formulas",
+    "stored": "given",
     "write_store": "store_writer",
 }
 

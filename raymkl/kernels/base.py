@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 
 from ..data.strings import select_strings
-from ..data.views import select, view_key, view_of
+from ..data.views import select, view_of, where_of
 from .pairs.statistics import KernelValue, Statistic
+from .parameters import Parameters
 
 
-class Kernel:
+class Kernel(Parameters):
     """Base class of all kernels.
 
     Subclasses set parameters in `__init__` under their own names and give `statistic` and `profile`. A kernel
@@ -138,88 +139,6 @@ class Kernel:
         """Keys of the views that must not have negative entries."""
         return self.views if self.statistic().needs_non_negative_input else ()
 
-    # -- parameters --------------------------------------------------------------------------------
-
-    @classmethod
-    def _parameter_names(cls) -> list[str]:
-        return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
-
-    def get_params(self, deep: bool = True) -> dict:
-        """Parameters by name, as scikit-learn does it (parameters of nested kernels as `name__parameter`).
-
-        Parameters
-        ----------
-        deep : bool
-            Whether to look into nested kernels.
-
-        Returns
-        -------
-        params : dict
-            Values by name.
-        """
-        params = {name: getattr(self, name) for name in self._parameter_names()}
-        if deep:
-            for name, value in list(params.items()):
-                if isinstance(value, Kernel):
-                    params.update({f"{name}__{inner}": v for inner, v in value.get_params().items()})
-        return params
-
-    def set_params(self, **params: Any) -> Kernel:
-        """Change parameters by name; unknown names are an error that lists the known ones.
-
-        Parameters
-        ----------
-        **params : dict
-            New values by name.
-
-        Returns
-        -------
-        self : Kernel
-            The kernel itself; unchanged if a value is refused.
-        """
-        before = dict(vars(self))
-        try:
-            for name, value in params.items():
-                head, _, inner = name.partition("__")
-                if head not in self._parameter_names():
-                    raise ValueError(
-                        f"{type(self).__name__} has no parameter {head!r}; known: {self._parameter_names()}"
-                    )
-                if inner:
-                    getattr(self, head).set_params(**{inner: value})
-                else:
-                    setattr(self, head, value)
-            self._check()
-        except (TypeError, ValueError):
-            vars(self).update(before)
-            raise
-        return self
-
-    def _check(self) -> None:
-        """Raise ValueError for parameters out of range."""
-
-    def _identity(self) -> tuple:
-        return (
-            type(self).__name__,
-            *((name, view_key(value)) for name, value in self.get_params(deep=False).items()),
-        )
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Kernel) and self._identity() == other._identity()
-
-    def __hash__(self) -> int:
-        return hash(self._identity())
-
-    def __repr__(self) -> str:
-        defaults = inspect.signature(type(self).__init__).parameters
-        shown = [
-            f"{name}={value:.6g}" if isinstance(value, float) else f"{name}={value!r}"
-            for name, value in self.get_params(deep=False).items()
-            if defaults[name].default is inspect.Parameter.empty
-            or view_key(value) != view_key(defaults[name].default)
-        ]
-        return f"{type(self).__name__}({', '.join(shown)})"
-
     # -- arithmetic --------------------------------------------------------------------------------
 
     def __add__(self, other: Any) -> Kernel:
@@ -301,7 +220,7 @@ def check_non_negative(rows: Mapping, kernel: Any) -> None:
     for key, array in rows.items():
         smallest = array.min() if array.shape[0] and array.shape[1] else 0
         if smallest < 0:
-            where = "X" if key is None else f"view {view_of(key)!r} of X"
+            where = where_of(key)
             raise ValueError(
                 f"{kernel!r} needs non-negative features, but {where} has an entry {smallest:.6g}"
             )

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data.views import is_sparse, view_of
+from ..data.views import is_sparse, where_of
 from .base import Kernel
 from .formulas import RBF, Linear
 from .pairs.statistics import Chi2Distance, InnerProduct, L1Distance, SquaredDistance, Statistic
@@ -91,7 +91,7 @@ def check_squares(rows: Mapping, kernels: Sequence[Kernel], label: Callable[[Any
         row, column = (int(place) for place in np.argwhere(np.abs(values) >= limit)[0])
         value = values[row, column]
     raise ValueError(
-        f"{_where(key)} contains {value:.3g} in column {label(key, column)} (row {row}), too large for "
+        f"{where_of(key)} contains {value:.3g} in column {label(key, column)} (row {row}), too large for "
         f"{kernel!r}: squares and products of "
         "such numbers are beyond the range of float64; scale the columns first "
         "(sklearn.preprocessing.StandardScaler)"
@@ -107,7 +107,7 @@ def beyond_float32(rows: Mapping, kernels: Sequence[Kernel], asked: bool) -> boo
     if found is not None and asked:
         kernel, key, limit = found
         raise ValueError(
-            f"dtype='float32', but {_where(key)} contains numbers of {limit:.2g} or more, too large for "
+            f"dtype='float32', but {where_of(key)} contains numbers of {limit:.2g} or more, too large for "
             f"{kernel!r}: their squares and "
             "products are beyond the range of float32; take dtype='auto' or 'float64', or scale the columns "
             "first"
@@ -164,7 +164,3 @@ def _largest(array: Any) -> float:
     if not array.shape[0] or not array.shape[1] or (is_sparse(array) and not len(values)):
         return 0.0
     return max(float(np.max(values.max())), -float(np.min(values.min())))
-
-
-def _where(key: Any) -> str:
-    return "X" if key is None else f"view {view_of(key)!r} of X"

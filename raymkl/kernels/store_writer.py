@@ -9,34 +9,18 @@ import os
 import shutil
 import sys
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import scipy.sparse as sp
 
-from ..data.store import (
-    COLUMN,
-    DESCRIPTION,
-    DTYPES,
-    FORMAT,
-    MAX_TENSOR_VALUES,
-    KernelStore,
-    file_name,
-    is_store,
-)
-from ..data.views import n_rows, view_of
-from .base import Kernel, row_centers
-from .pairs.families import group
-from .pairs.statistics import Matrices
-
-# A block of rows (all kernels of it) is about this large: long enough for disks, short enough for memory.
-BLOCK_BYTES = 64 * 2**20
-# Kernels are evaluated in portions whose M values per pair stay in the cache of the processor while the M
-# formulas take turns.
-PORTION_BYTES = 2 * 2**20
+from ..data.store import KernelStore
+from ..data.store_files import COLUMN, DESCRIPTION, DTYPES, FORMAT, MAX_TENSOR_VALUES, file_name, is_store
+from . import store_rows
+from .store_rows import RowsToWrite, rows_to_write
 
 
 def write_store(
@@ -106,7 +90,17 @@ def write_store(
         raise ValueError(f"block_rows must be a positive integer or None, got {block_rows!r}")
     report = _reporter(progress, target.name)
     _refuse_to_overwrite(target)
-    source = _source(matrices_or_kernels, X)
+    source = rows_to_write(matrices_or_kernels, X)
+    block_rows = _rows_of_a_block(source, block_rows, dtype)
+    source.plan(block_rows)
+    with _unfinished(target) as folder:
+        blocks = _write_blocks(folder, source, block_rows, dtype, report)
+        _describe(folder, source, dtype, blocks)
+    return KernelStore(target)
+
+
+def _rows_of_a_block(source: RowsToWrite, block_rows: int | None, dtype: np.dtype) -> int:
+    """Rows per file, of as many as were asked for or None; ValueError for rows that Arrow cannot hold."""
     n, depth = source.n, source.depth
     if n * depth > MAX_TENSOR_VALUES:
         raise ValueError(
@@ -114,41 +108,58 @@ def write_store(
             "tensor of one row"
         )
     if block_rows is None:
-        block_rows = max(1, BLOCK_BYTES // (n * depth * dtype.itemsize))
-    block_rows = min(int(block_rows), n)
-    source.plan(block_rows)
+        block_rows = max(1, store_rows.BLOCK_BYTES // (n * depth * dtype.itemsize))
+    return min(int(block_rows), n)
 
+
+@contextmanager
+def _unfinished(target: Path) -> Iterator[Path]:
+    """A new folder next to `target` that takes its name in the end, or vanishes if anything goes wrong."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.parent / f".{target.name}.{uuid.uuid4().hex[:12]}.unfinished"
-    unfinished.mkdir()
+    folder = target.parent / f".{target.name}.{uuid.uuid4().hex[:12]}.unfinished"
+    folder.mkdir()
     try:
-        blocks = []
-        buffer = np.empty((block_rows, n, depth), dtype)
-        for start in range(0, n, block_rows):
-            stop = min(start + block_rows, n)
-            block = buffer[: stop - start]
-            with np.errstate(over="ignore"):  # found by the next line, which says where
-                source.fill(start, stop, block)
-            _check_finite(block, start, source.names)
-            file = unfinished / file_name(start, stop)
-            _write_block(file, block)
-            blocks.append({"start": start, "stop": stop, "bytes": file.stat().st_size})
-            report(stop, n)
-        description = {
-            "format": FORMAT,
-            "n_rows": n,
-            "n_kernels": depth,
-            "dtype": dtype.name,
-            "names": source.names,
-            "blocks": blocks,
-        }
-        (unfinished / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
+        yield folder
         _refuse_to_overwrite(target)  # somebody else may have been faster
-        unfinished.rename(target)
+        folder.rename(target)
     except BaseException:  # also an interrupt from the keyboard: half a store is of no use
-        shutil.rmtree(unfinished, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
         raise
-    return KernelStore(target)
+
+
+def _write_blocks(
+    folder: Path,
+    source: RowsToWrite,
+    block_rows: int,
+    dtype: np.dtype,
+    report: Callable[[int, int], Any],
+) -> list[dict]:
+    """Write all rows, a file per block; what the description says of the files."""
+    n, blocks = source.n, []
+    buffer = np.empty((block_rows, n, source.depth), dtype)
+    for start in range(0, n, block_rows):
+        stop = min(start + block_rows, n)
+        block = buffer[: stop - start]
+        with np.errstate(over="ignore"):  # found by the next line, which says where
+            source.fill(start, stop, block)
+        _check_finite(block, start, source.names)
+        file = folder / file_name(start, stop)
+        _write_block(file, block)
+        blocks.append({"start": start, "stop": stop, "bytes": file.stat().st_size})
+        report(stop, n)
+    return blocks
+
+
+def _describe(folder: Path, source: RowsToWrite, dtype: np.dtype, blocks: list[dict]) -> None:
+    description = {
+        "format": FORMAT,
+        "n_rows": source.n,
+        "n_kernels": source.depth,
+        "dtype": dtype.name,
+        "names": source.names,
+        "blocks": blocks,
+    }
+    (folder / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
 
 
 def _refuse_to_overwrite(target: Path) -> None:
@@ -204,218 +215,3 @@ def _check_finite(block: np.ndarray, first_row: int, names: Sequence[str] | None
         what = "NaN" if np.isnan(value) else f"infinite, or too large for {block.dtype.name},"
         name = f"kernel {kernel}" if names is None else f"kernel {kernel}, {names[kernel]},"
         raise ValueError(f"{name} is {what} at row {first_row + row}, column {column}")
-
-
-# -- what is written: sources of blocks of rows ----------------------------------------------------
-
-
-def _source(matrices_or_kernels: Any, X: Any) -> _StackRows | _MatrixRows | _FormulaRows:
-    given = matrices_or_kernels
-    if isinstance(given, Kernel):
-        raise TypeError(f"kernels come as a list, even a single one: [{given!r}]")
-    if sp.issparse(given):
-        raise TypeError("kernel matrices must be dense, got a sparse matrix")
-    parts = given if hasattr(given, "shape") else list(given)
-    if not hasattr(given, "shape") and any(isinstance(part, Kernel) for part in parts):
-        if not all(isinstance(part, Kernel) for part in parts):
-            raise TypeError(
-                "a list of kernels or a list of matrices is needed, not both in one; a matrix can be a view "
-                "of X (see Precomputed)"
-            )
-        if X is None:
-            raise ValueError("kernels need examples: write_store(path, kernels, X)")
-        return _FormulaRows(parts, X)
-    if X is not None:
-        raise ValueError("X is only for kernels with a formula; these are matrices already")
-    return _StackRows(parts) if hasattr(given, "shape") else _MatrixRows(parts)
-
-
-def _real(values: Any, what: str) -> np.ndarray:
-    values = np.asarray(values)
-    if values.dtype.kind not in "fiub":
-        raise ValueError(f"{what} must hold real numbers, but has dtype {values.dtype}")
-    return values
-
-
-class _StackRows:
-    """Rows of an array (n, n, M) or (n, n)."""
-
-    names = None
-
-    def __init__(self, stack: Any):
-        shape = tuple(stack.shape)
-        if len(shape) not in (2, 3) or shape[0] != shape[1] or 0 in shape:
-            raise ValueError(
-                f"kernel matrices come in an array of shape (n, n, M) or (n, n), got shape {shape}"
-            )
-        self.stack = stack
-        self.n = shape[0]
-        self.depth = shape[2] if len(shape) == 3 else 1
-
-    def plan(self, block_rows: int) -> None:
-        """Called once, before the first `fill`, with the number of rows that blocks will have."""
-
-    def fill(self, start: int, stop: int, block: np.ndarray) -> None:
-        """block[...] = K[start:stop]. block : (stop - start, n, M)."""
-        block[...] = _real(self.stack[start:stop], "the array of kernel matrices").reshape(block.shape)
-
-
-class _MatrixRows:
-    """Rows of several matrices (n, n), each an array or something that gives arrays when its rows are
-    sliced.
-    """
-
-    names = None
-
-    def __init__(self, matrices: Sequence):
-        if not matrices:
-            raise ValueError("there are no kernels to write: the list is empty")
-        for number, matrix in enumerate(matrices):
-            if sp.issparse(matrix):
-                raise TypeError(f"kernel matrices must be dense, but number {number} is a sparse matrix")
-        self.matrices = [matrix if hasattr(matrix, "shape") else np.asarray(matrix) for matrix in matrices]
-        self.n = self.matrices[0].shape[0] if len(self.matrices[0].shape) else 0
-        self.depth = len(self.matrices)
-        for number, matrix in enumerate(self.matrices):
-            if tuple(matrix.shape) != (self.n, self.n) or self.n == 0:
-                wanted = "(n, n)" if number == 0 else f"({self.n}, {self.n}) as the first"
-                raise ValueError(
-                    f"matrix {number} has shape {tuple(matrix.shape)}; a list of kernel matrices needs shape "
-                    f"{wanted}"
-                )
-
-    def plan(self, block_rows: int) -> None:
-        pass
-
-    def fill(self, start: int, stop: int, block: np.ndarray) -> None:
-        step = max(
-            1, PORTION_BYTES // block[0].nbytes
-        )  # the values of a pair lie side by side: see PORTION_BYTES
-        for row in range(start, stop, step):
-            part = block[row - start : row - start + step]
-            for number, matrix in enumerate(self.matrices):
-                part[:, :, number] = _real(matrix[row : row + len(part)], f"matrix {number}")
-
-
-class _FormulaRows:
-    """Rows of kernels over examples. Pair statistics are computed in *bands* of rows, made of square tiles
-    (see `write_store`).
-
-    A band is as high as a block, or several blocks: kernels by the dozen make blocks of few rows, and tiles
-    that small would be slow.
-    """
-
-    def __init__(self, kernels: Sequence[Kernel], X: Any):
-        self.n = n_rows(X)
-        self.depth = len(kernels)
-        self.names = [repr(kernel) for kernel in kernels]
-        if self.n == 0:
-            raise ValueError("X has 0 rows; at least one example is needed")
-        self.families = group(kernels)
-        self.prepared = []
-        for family in self.families:
-            rows = family.kernels[0]._rows(X)
-            if isinstance(family.statistic, Matrices):
-                self._check_matrices(family, rows)
-            else:
-                _check_examples(rows)
-            self.prepared.append(family.statistic.prepare(rows, centers=row_centers(rows)))
-
-    def _check_matrices(self, family: Any, rows: Mapping) -> None:
-        shape = rows[family.statistic.view].shape
-        depth = shape[2] if len(shape) == 3 else 1
-        for kernel in family.kernels:
-            if len(shape) not in (2, 3) or shape[:2] != (self.n, self.n) or not 0 <= kernel.index < depth:
-                raise ValueError(
-                    f"{kernel!r} needs its matrix of shape ({self.n}, {self.n}), but the view has shape "
-                    f"{shape}"
-                )
-
-    def plan(self, block_rows: int) -> None:
-        formulas = sum(not isinstance(family.statistic, Matrices) for family in self.families)
-        blocks_per_band = max(
-            1, BLOCK_BYTES // (np.dtype(np.float64).itemsize * self.n * block_rows * max(1, formulas))
-        )
-        self.band_rows = min(self.n, block_rows * blocks_per_band)
-        self.bounds = [
-            (first, min(first + self.band_rows, self.n)) for first in range(0, self.n, self.band_rows)
-        ]
-        self.tiles = [
-            None
-            if isinstance(family.statistic, Matrices)
-            else [prepared.take(slice(*bounds)) for bounds in self.bounds]
-            for family, prepared in zip(self.families, self.prepared, strict=True)
-        ]
-        self.bands: list[np.ndarray | None] = [None] * len(self.families)
-
-    def fill(self, start: int, stop: int, block: np.ndarray) -> None:
-        for number, family in enumerate(self.families):
-            if isinstance(family.statistic, Matrices):
-                stack = self.prepared[number].array
-                for member, kernel in zip(family.members, family.kernels, strict=True):
-                    block[:, :, member] = (
-                        stack[start:stop] if stack.ndim == 2 else stack[start:stop, :, kernel.index]
-                    )
-                continue
-            pairs = self._statistics(number, start, stop).reshape(-1)
-            values = block.reshape(-1, self.depth)
-            step = max(1, PORTION_BYTES // (self.depth * block.itemsize))
-            for first in range(0, len(pairs), step):
-                portion = slice(first, first + step)
-                for member, kernel in zip(family.members, family.kernels, strict=True):
-                    values[portion, member] = kernel.profile(pairs[portion])
-
-    def _statistics(self, number: int, start: int, stop: int) -> np.ndarray:
-        """Pair statistics (stop - start, n) of one family for the rows of a block."""
-        own = start // self.band_rows
-        first, last = self.bounds[own]
-        band = self.bands[number]
-        if start == first:
-            band = self._band(number, own)
-        # A band is dropped with its last block: when a band is no more than a block, one family's is there at
-        # a time.
-        self.bands[number] = band if stop < last else None
-        return band[start - first : stop - first]
-
-    def _band(self, number: int, own: int) -> np.ndarray:
-        """Pair statistics (rows of band `own`, n) of one family: tile by tile, the earlier rows always on the
-        left.
-        """
-        statistic, tiles = self.families[number].statistic, self.tiles[number]
-        first, last = self.bounds[own]
-        band = np.empty((last - first, self.n))
-        for other, (left, right) in enumerate(self.bounds):
-            try:
-                tile = statistic.pairs(tiles[min(own, other)], tiles[max(own, other)])
-            except ValueError as error:
-                raise ValueError(f"rows {first}:{last} against columns {left}:{right}: {error}") from error
-            if other == own:
-                tile = (tile + tile.T) / 2
-                np.fill_diagonal(
-                    tile, statistic.diagonal(tiles[own])
-                )  # known better than the pair formula gives it
-            band[:, left:right] = tile.T if other < own else tile
-        return band
-
-
-def _check_examples(rows: Mapping) -> None:
-    """Raise ValueError for NaN and infinity in the examples, which compiled loops might turn into numbers."""
-    for key, array in rows.items():
-        numbers = array.data if sp.issparse(array) else array
-        try:
-            numbers = numbers.astype(np.float64) if numbers.dtype.kind == "O" else numbers
-        except (TypeError, ValueError):
-            continue  # text and objects, for a function of the user's
-        if numbers.dtype.kind != "f" or np.isfinite(numbers).all():
-            continue
-        bad = int(np.argmin(np.isfinite(numbers)))
-        row = int(
-            np.searchsorted(array.indptr, bad, side="right") - 1
-            if sp.issparse(array)
-            else np.unravel_index(bad, array.shape)[0]
-        )
-        where = "X" if key is None else f"view {view_of(key)!r} of X"
-        raise ValueError(
-            f"{where} contains NaN or infinity in row {row}; missing and infinite values must be dealt with "
-            "first"
-        )

@@ -8,27 +8,28 @@ An estimator is thin: it turns labels into heads, hands rows and heads to `engin
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from ..data.views import view_of
-from ..engine import Head, Problem, RayParams
+from ..data.views import where_of
+from ..engine import Head, Problem
 from ..engine.progress import Progress
 from ..engine.session import SessionRows, check_engine
 from ..kernels.base import Kernel
 from ..kernels.normalize import KINDS, TailSum
 from ..optim.norms import LpNorm, Norm
 from . import reading, sources
+from .checks import check_number, check_ray_params
 from .dataset_answers import datasets_too
 from .description.diagonals import spherical_gates
 from .description.problem import problem_of
 from .description.tails import check_prices, set_prices, set_tails
 from .expansion import Expansion
+from .files.saving import Saves
 from .missing.gating import Gating, clustered, clustered_norm, gates_of_new, gating_of
 from .missing.presence import check_choice, presence_of
 from .probability.held_out import FoldsBeside
@@ -40,7 +41,7 @@ THETA_STEPS = ("auto", "analytic", "cutting_plane")
 DTYPES = ("auto", "float32", "float64")
 
 
-class BaseMKL(ReadsRows, WithCallbacks):
+class BaseMKL(ReadsRows, WithCallbacks, Saves):
     """Base of the estimators; see `MKLClassifier` for the parameters.
 
     It stands before scikit-learn's mixin of the kind of estimator, whose `score` it prepares X and y for, and
@@ -67,11 +68,11 @@ class BaseMKL(ReadsRows, WithCallbacks):
 
     def _check_params(self) -> None:
         """Raise ValueError or TypeError that names the argument, what came and what is accepted."""
-        _number("C", self.C, 0.0, strict=True)
-        _number("tol", self.tol, 0.0, strict=True)
+        check_number("C", self.C, 0.0, strict=True)
+        check_number("tol", self.tol, 0.0, strict=True)
         if not (isinstance(self.p, Real) and not isinstance(self.p, bool) and self.p >= 1):
             raise ValueError(f"p must be a number in [1, inf], the block norm over kernels; got {self.p!r}")
-        _number("max_iter", self.max_iter, 1, whole=True)
+        check_number("max_iter", self.max_iter, 1, whole=True)
         for name, known in (
             ("solver", SOLVERS),
             ("theta_step", THETA_STEPS),
@@ -105,10 +106,7 @@ class BaseMKL(ReadsRows, WithCallbacks):
             )
         if not isinstance(getattr(self, "shared_weights", False), bool | np.bool_):
             raise ValueError(f"shared_weights must be True or False, got {self.shared_weights!r}")
-        if self.ray_params is not None and not isinstance(self.ray_params, RayParams):
-            raise TypeError(
-                f"ray_params must be a raymkl.RayParams or None, got {type(self.ray_params).__name__}"
-            )
+        check_ray_params(self.ray_params)
 
     @property
     def _by_pattern(self) -> bool:
@@ -151,7 +149,7 @@ class BaseMKL(ReadsRows, WithCallbacks):
         normalize="spherical". constants : whether heads are yet to be given theirs.
         """
         for key in dict.fromkeys(kernel.statistic().view for kernel in kernels if reading.is_matrix(kernel)):
-            reading.check_kernel_stack(rows[key], "X" if key is None else f"view {view_of(key)!r} of X")
+            reading.check_kernel_stack(rows[key], where_of(key))
         if constants:
             self._set_constants(rows, kernels, heads)
         kernels, found = self._entries(rows, kernels, heads) if gating is None else (kernels, Gating(*gating))
@@ -378,18 +376,6 @@ class BaseMKL(ReadsRows, WithCallbacks):
         X, y = self._source_of(X, y)
         return super().score(X, y, sample_weight)
 
-    def save(self, path: Any) -> None:
-        """Write the fitted model to an Arrow file (see `raymkl.load`).
-
-        Parameters
-        ----------
-        path : str or path
-            File to write.
-        """
-        from ..io import save
-
-        save(self, path)
-
 
 def rows_and_gates(model: BaseMKL, X: Any) -> tuple[dict, np.ndarray | None]:
     """What the methods of a fitted model's `expansion_` take, of new examples X: rows by view key, and gates
@@ -401,24 +387,3 @@ def rows_and_gates(model: BaseMKL, X: Any) -> tuple[dict, np.ndarray | None]:
 def effective_weights(results: list) -> np.ndarray:
     """(H, E) theta times the factors of `normalize`, of the results of all heads."""
     return np.stack([result.theta for result in results]) * np.stack([result.scale for result in results])
-
-
-def _number(name: str, value: Any, low: float, strict: bool = False, whole: bool = False) -> None:
-    kind = Integral if whole else Real
-    fine = (
-        isinstance(value, kind)
-        and not isinstance(value, bool)
-        and np.isfinite(value)
-        and (value > low if strict else value >= low)
-    )
-    if not fine:
-        what = "a whole number" if whole else "a finite number"
-        raise ValueError(f"{name} must be {what} {'>' if strict else '>='} {low:g}, got {value!r}")
-
-
-def check_loss(loss: Any, known: Mapping, who: str, others: Mapping) -> None:
-    """Raise ValueError for what is no loss of this kind of estimator. others : losses of the other kind."""
-    if isinstance(loss, str) and loss in known:
-        return
-    hint = f"; {loss!r} is not a loss of {who}" if isinstance(loss, str) and loss in others else ""
-    raise ValueError(f"loss must be one of {', '.join(map(repr, known))}; got {loss!r}{hint}")

@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import compute_class_weight
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted
 
+from ..data.rows import row_count
 from ..engine import Head, RayParams
 from ..optim.losses import CLASSIFICATION, REGRESSION, JointHinge
 from ..optim.norms import Norm
-from .base import BaseMKL, check_loss
+from .base import BaseMKL
+from .checks import check_labels, check_loss, label_weights
 from .dataset_answers import datasets_too
 from .probability.calibration import Calibration
 from .probability.conformal import check_coverage, sets, strangeness
@@ -298,9 +298,9 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
             raise ValueError("requires y to be passed, but the target y is None")
         X, y = self._source_of(X, y)
         X, rows, kernels = self._read(X, reset=True)
-        n = next(iter(rows.values())).shape[0]
-        y = self._check_labels(y, n)
-        weights = self._row_weights(sample_weight, y, n)
+        n = row_count(rows)
+        y = check_labels(y, n)
+        weights = label_weights(sample_weight, self.class_weight, y)
         starts = self._starts(n, len(kernels))
         self.classes_, self.kernels_ = np.unique(y), kernels
         heads = self._heads(y, self.classes_, self.C * weights)
@@ -374,10 +374,10 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         """Heads of one fold at C = 1 (other rows are masked), and what turns their decision values into an
         estimator to score.
         """
-        classes = np.unique(self._check_labels(y[train], len(train)))
+        classes = np.unique(check_labels(y[train], len(train)))
         bounds = np.zeros(len(y))
-        bounds[train] = self._row_weights(
-            None if sample_weight is None else sample_weight[train], y[train], len(train)
+        bounds[train] = label_weights(
+            None if sample_weight is None else sample_weight[train], self.class_weight, y[train]
         )
         return self._heads(y, classes, bounds), HeldOutClassifier(
             classes, probabilities=self.loss == "logistic"
@@ -395,43 +395,6 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         within = partition_of(self.cv, y[train], classifier=True)
         folds = FoldsBeside.of(self, y, sample_weight, [(train[a], train[b]) for a, b in within], (1.0,))
         return [*heads, *folds.heads], CalibratedHeldOut(held_out.classes_, method, within, y[train], weights)
-
-    def _check_labels(self, y: Any, n: int) -> np.ndarray:
-        y = column_or_1d(y, warn=True)
-        if len(y) != n:
-            raise ValueError(f"X and y have different lengths: X has {n} rows, y has {len(y)}")
-        if y.dtype.kind == "f" and not np.isfinite(y).all():
-            raise ValueError("y contains NaN or infinity; class labels must be known for every row")
-        if (
-            y.dtype.kind not in "biuUS"
-        ):  # whole numbers and texts are labels; looking at each costs as much as a small head
-            check_classification_targets(y)
-        if len(np.unique(y)) < 2:
-            raise ValueError(
-                f"y has 1 class ({np.unique(y).tolist()[0]!r}); a classifier needs examples of at least two "
-                "classes"
-            )
-        return y
-
-    def _row_weights(self, sample_weight: Any, y: np.ndarray, n: int) -> np.ndarray:
-        """sample_weight times class weight, (n,); every class must keep some weight."""
-        weights = _check_sample_weight(
-            sample_weight, np.empty((n, 1)), dtype=np.float64, ensure_non_negative=True
-        )
-        classes = np.unique(y)
-        index = np.searchsorted(classes, y)
-        if isinstance(self.class_weight, str) and self.class_weight == "balanced":
-            # By weight, not by rows, so that a weight of two is the same as a row that occurs twice.
-            sums = np.bincount(index, weights=weights, minlength=len(classes))
-            weights = weights * (weights.sum() / (len(classes) * np.maximum(sums, 1e-300)))[index]
-        elif self.class_weight is not None:
-            weights = weights * compute_class_weight(self.class_weight, classes=classes, y=y)[index]
-        empty = [label for label in classes.tolist() if not np.any(weights[y == label] > 0)]
-        if empty:
-            raise ValueError(
-                f"class {empty[0]!r} has no example with a positive weight; every class needs one"
-            )
-        return weights
 
     def _starts(self, n: int, n_kernels: int) -> list:
         """Solutions of the last fit to continue from, one per head; empty when there is none that fits."""

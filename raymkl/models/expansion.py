@@ -9,28 +9,22 @@ formula always.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from ..data.lazy_rows import fetch
-from ..data.rows import take
-from ..engine.resources import usable_cpus
+from ..data.rows import row_count, take
 from ..kernels.base import Kernel, row_centers
-from ..kernels.pairs.basis import StackBasis
 from ..kernels.pairs.families import NO_GATE, Family, group
 from ..kernels.pairs.statistics import Matrices, Statistic
+from .expansion_sums import CombinedSums, SomeColumns, SumsOneByOne, SupportSide, in_blocks
 
 # Kernel evaluations per predicted row beyond which the weighted sum of kernels is tabulated.
 WORTH_A_TABLE = 20_000
 BLOCK_BYTES = 32 * 2**20
-# A gated family meets only the support vectors that take part in it when they are fewer than this part of
-# all.
-SPARSE = 0.7
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +81,7 @@ class Expansion:
             coefficients=coefficients,
             support=support,
             support_rows={**dict.fromkeys(rows, np.empty((len(support), 0))), **fetch(vectors, support)},
-            n_train=_n_rows(rows),
+            n_train=row_count(rows),
             gate_of_entry=[NO_GATE] * weights.shape[1] if gate_of_entry is None else list(gate_of_entry),
             support_gates=None if gates is None else gates[support],
             stack_depths={key: array.shape[2] for key, array in rows.items() if _is_stack(array)},
@@ -155,7 +149,7 @@ class Expansion:
         rows : by view key, for ready-made matrices stacks (n, S, M) or `SomeColumns`. gates : (n, J), None
         where there are none.
         """
-        used, n = self._used(), _n_rows(rows)
+        used, n = self._used(), row_count(rows)
         total = np.zeros((n, len(self.weights)))
         if len(used) == 0:
             return total
@@ -170,7 +164,7 @@ class Expansion:
         tabulated = len(used) * len(self.support) > WORTH_A_TABLE
         order = {statistic: position for position, statistic in enumerate(sides)}
         jobs = [
-            _Combined(
+            CombinedSums(
                 family,
                 self.weights[:, used[family.members]],
                 self.coefficients * self._support_gate(family.gate),
@@ -200,7 +194,7 @@ class Expansion:
                 values = job(block_rows, stat)
                 total[part] += values if job.family.gate == NO_GATE else gate[:, None] * values
 
-        _in_blocks(block, n, self._block_rows(families))
+        in_blocks(block, n, self._block_rows(families))
         return total
 
     def contributions(self, rows: dict, gates: np.ndarray | None = None) -> np.ndarray:
@@ -220,7 +214,7 @@ class Expansion:
 
         Kernel values are computed for blocks of rows: beyond the result, memory is bounded whatever n is.
         """
-        total = np.zeros((_n_rows(rows), *self.weights.shape))
+        total = np.zeros((row_count(rows), *self.weights.shape))
 
         def keep(part: slice, e: int, values: np.ndarray) -> None:
             total[part, :, e] = values
@@ -241,7 +235,7 @@ class Expansion:
         sides = self._sides(families)
         gated: dict[tuple, np.ndarray] = {}
         jobs = [
-            _OneByOne(family, self._sharing(family, used, gated), sides.get(family.statistic))
+            SumsOneByOne(family, self._sharing(family, used, gated), sides.get(family.statistic))
             for family in families
         ]
 
@@ -255,7 +249,7 @@ class Expansion:
                         # What lies outside a gate is 0, not -0.
                         add(part, e, sums[:, position] * row_gate * self.weights[:, e] + 0.0)
 
-        _in_blocks(block, _n_rows(rows), self._block_rows(families))
+        in_blocks(block, row_count(rows), self._block_rows(families))
 
     def block_norms(self, kernel_weights: Any, rows: dict | None = None) -> np.ndarray:
         """Lengths ||w_m|| of the parts of the model, in the shape of `kernel_weights`.
@@ -300,13 +294,15 @@ class Expansion:
     def _support_gate(self, gate: int) -> Any:
         return 1.0 if gate == NO_GATE else self.support_gates[:, gate]
 
-    def _sides(self, families: list[Family]) -> dict[Statistic, _Side]:
+    def _sides(self, families: list[Family]) -> dict[Statistic, SupportSide]:
         """The support vectors as the families' statistics want them; ready-made matrices have no such
         side.
         """
         centers = row_centers(self.support_rows)
         statistics = dict.fromkeys(family.statistic for family in families)
-        return {s: _Side(s, self.support_rows, centers) for s in statistics if not isinstance(s, Matrices)}
+        return {
+            s: SupportSide(s, self.support_rows, centers) for s in statistics if not isinstance(s, Matrices)
+        }
 
     def _sharing(
         self, family: Family, used: np.ndarray, gated: dict[tuple, np.ndarray]
@@ -338,138 +334,5 @@ class Expansion:
         )
 
 
-class SomeColumns:
-    """Columns of a stack (rows, columns, M) that are not copied out of it: they would be as large as it is.
-
-    Rows are taken by index.
-    """
-
-    ndim = 3
-
-    def __init__(self, array: np.ndarray, columns: np.ndarray):
-        self.array, self.columns = array, columns
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        return (len(self.array), len(self.columns), self.array.shape[2])
-
-    def __getitem__(self, rows: slice | np.ndarray) -> SomeColumns:
-        return SomeColumns(self.array[rows], self.columns)
-
-
-class _Side:
-    """The support vectors as one statistic wants them."""
-
-    def __init__(self, statistic: Statistic, support_rows: dict, centers: dict):
-        self.statistic, self.centers = statistic, centers
-        self.support = statistic.prepare(support_rows, centers=centers)
-
-    def bound(self, rows: dict) -> float:
-        """Of the statistic of any pair of these rows and support vectors."""
-        prepared = self.statistic.prepare(rows, centers=self.centers)
-        return self.statistic.bound(max(self.statistic.largest(part) for part in (self.support, prepared)))
-
-    def pairs(self, rows: dict, columns: np.ndarray | None = None) -> np.ndarray:
-        """Statistics of a block of rows with all support vectors, or with some."""
-        support = self.support if columns is None else self.support.take(columns)
-        return self.statistic.pairs(self.statistic.prepare(rows, centers=self.centers), support)
-
-
-class _Combined:
-    """The weighted sum of the kernels of one family, for blocks of rows.
-
-    weights : (H, members). coefficients : (H, S) times the gates of the support vectors. side, bound : of the
-    family's statistic; None for ready-made matrices.
-    """
-
-    def __init__(
-        self,
-        family: Family,
-        weights: np.ndarray,
-        coefficients: np.ndarray,
-        side: _Side | None,
-        bound: Any,
-        tabulated: bool,
-    ):
-        self.family, self.weights, self.side = family, weights, side
-        self.heads = np.flatnonzero(np.abs(weights).max(axis=1) > 0)
-        self.coefficients = coefficients[self.heads]
-        self.columns = np.flatnonzero(np.any(self.coefficients != 0, axis=0))
-        # Whether so many support vectors have no part in the family that they are better left out.
-        self.sparse = family.gate != NO_GATE and len(self.columns) < SPARSE * coefficients.shape[1]
-        if side is not None:
-            self.functions = [family.combined(w, bound, tabulated) for w in weights[self.heads]]
-        else:
-            self.basis = StackBasis([kernel.index for kernel in family.kernels])
-
-    def __call__(self, rows: dict, stat: np.ndarray | None) -> np.ndarray:
-        """(n, H) for one block of rows, whose statistics are `stat`."""
-        return self._sums(rows, stat, self.coefficients)
-
-    def apart(self, rows: dict) -> np.ndarray:
-        """The same with statistics of its own, over those support vectors alone that take part."""
-        stat = None if self.side is None else self.side.pairs(rows, self.columns)
-        return self._sums(rows, stat, self.coefficients[:, self.columns], self.columns)
-
-    def _sums(
-        self, rows: dict, stat: np.ndarray | None, coefficients: np.ndarray, columns: np.ndarray | None = None
-    ) -> np.ndarray:
-        total = np.zeros((_n_rows(rows), len(self.weights)))
-        if self.side is None:
-            stack = rows[self.family.statistic.view]
-            columns = np.arange(coefficients.shape[1]) if columns is None else columns
-            if isinstance(stack, SomeColumns):
-                stack, columns = stack.array, stack.columns[columns]
-            stack = np.ascontiguousarray(stack)
-            for position, h in enumerate(self.heads):
-                sums = np.zeros((len(stack), self.basis.rank))
-                self.basis.accumulate(stack, columns, coefficients[position], sums, 0, len(stack))
-                total[:, h] = sums @ (self.weights[h] @ self.basis.coefficients)
-            return total
-        for position, h in enumerate(self.heads):
-            total[:, h] = self.functions[position](stat) @ coefficients[position]
-        return total
-
-
-class _OneByOne:
-    """The kernels of one statistic, each with a sum of its own; the statistic is computed once for all of
-    them.
-
-    jobs : see `Expansion._sharing`. side : of the statistic; None for ready-made matrices.
-    """
-
-    def __init__(self, family: Family, jobs: list[tuple[int, list[int], np.ndarray]], side: _Side | None):
-        self.family, self.jobs, self.side = family, jobs, side
-
-    def sums(self, rows: dict) -> Iterator[tuple[list[int], np.ndarray]]:
-        """Yields, kernel after kernel, its entries and (n, entries, H) sum_j coefficients[h, j] gate(j) k(x,
-        x_j) for a block of rows.
-        """
-        pairs = None if self.side is None else self.side.pairs(rows)
-        for position, entries, coefficients in self.jobs:
-            if pairs is None:
-                values = rows[self.family.statistic.view][:, :, self.family.kernels[position].index]
-            else:
-                values = self.family.values(position, pairs)
-            sums = np.asarray(values, np.float64) @ coefficients
-            yield entries, sums.reshape(len(sums), len(entries), -1)
-
-
-def _in_blocks(work: Callable[[slice], None], n: int, step: int) -> None:
-    """Call `work` with blocks of at most `step` of n rows, on all cores where there are several."""
-    blocks = [slice(start, min(start + step, n)) for start in range(0, n, step)]
-    workers = min(usable_cpus(), len(blocks))
-    if workers > 1:
-        with threadpool_limits(1), ThreadPoolExecutor(workers) as executor:
-            list(executor.map(work, blocks))
-    else:
-        for block in blocks:
-            work(block)
-
-
 def _is_stack(array: Any) -> bool:
     return getattr(array, "ndim", 2) == 3
-
-
-def _n_rows(rows: dict) -> int:
-    return next(iter(rows.values())).shape[0]

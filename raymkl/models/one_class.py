@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, OutlierMixin
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
+from ..data.rows import row_count
 from ..engine import Head, RayParams
 from ..optim.losses import OneClass
 from ..optim.norms import Norm
 from .base import BaseMKL
+from .checks import row_weights
 from .dataset_answers import datasets_too
 from .runs.callbacks import a_run
 
@@ -150,8 +152,8 @@ class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
         self._check_params()
         X, _ = self._source_of(X, y)
         X, rows, kernels = self._read(X, reset=True)
-        n = next(iter(rows.values())).shape[0]
-        weights = self._row_weights(sample_weight, n)
+        n = row_count(rows)
+        weights = row_weights(sample_weight, n)
         start = self._start(n, len(kernels))
         self.kernels_ = kernels
         head = self._head(weights)
@@ -159,15 +161,6 @@ class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
         self._train(rows, kernels, [head])
         self.offset_ = -float(self.intercept_[0])
         return self
-
-    @staticmethod
-    def _row_weights(sample_weight: Any, n: int) -> np.ndarray:
-        weights = _check_sample_weight(
-            sample_weight, np.empty((n, 1)), dtype=np.float64, ensure_non_negative=True
-        )
-        if not np.any(weights > 0):
-            raise ValueError("sample_weight is zero for every row; some example must count")
-        return weights
 
     def _head(self, bounds: np.ndarray) -> Head:
         return Head(
@@ -194,7 +187,7 @@ class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
         """
         n = len(y)
         bounds = np.zeros(n)
-        bounds[train] = self._row_weights(None if sample_weight is None else sample_weight[train], len(train))
+        bounds[train] = row_weights(None if sample_weight is None else sample_weight[train], len(train))
         return [self._head(bounds)], HeldOutOneClass()
 
     @property

@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from ..data.rows import row_count
 from ..data.store import is_store
 from ..data.views import is_views, view_name, view_of
 from ..engine.placed import PlacedRows
 from ..engine.session import SessionRows
 from ..kernels.base import Kernel
 from ..kernels.defaults import SCALE_DEPENDENT, default_bank, scales_apart
-from ..kernels.formulas import Absence, Linear, Precomputed
+from ..kernels.formulas import Linear
+from ..kernels.given import Absence, Precomputed
 from . import reading, sources
 from .missing.presence import Presence, RowsOfViews, refuse
 
@@ -140,7 +142,7 @@ class ReadsRows:
         """
         if not hasattr(self, "missing"):
             return rows, kernels
-        n = next(iter(rows.values())).shape[0]
+        n = row_count(rows)
         presence = Presence.of(X, kernels, n, None if reset else getattr(self, "view_names_", None))
         if reset:
             vars(self).pop("patterns_", None)

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted
 
+from ..data.rows import row_count
 from ..engine import Head, RayParams
 from ..optim.losses import CLASSIFICATION, REGRESSION, Loss
 from ..optim.norms import Norm
-from .base import BaseMKL, _number, check_loss
+from .base import BaseMKL
+from .checks import check_loss, check_number, check_targets, row_weights
 from .dataset_answers import datasets_too
 from .probability.conformal import check_coverage, intervals
 from .probability.held_out import decision_of_folds, folds_beside, keep_folds
@@ -160,8 +162,8 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
         if hasattr(self, "conformal"):
             check_folds_params(self.conformal, self.cv)
         check_loss(self.loss, REGRESSION, "a regressor", CLASSIFICATION)
-        _number("epsilon", self.epsilon, 0.0)
-        _number("delta", self.delta, 0.0, strict=True)
+        check_number("epsilon", self.epsilon, 0.0)
+        check_number("delta", self.delta, 0.0, strict=True)
         if not (
             isinstance(self.quantile, Real) and not isinstance(self.quantile, bool) and 0 < self.quantile < 1
         ):
@@ -195,13 +197,9 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
             raise ValueError("requires y to be passed, but the target y is None")
         X, y = self._source_of(X, y)
         X, rows, kernels = self._read(X, reset=True)
-        n = next(iter(rows.values())).shape[0]
-        y = self._check_targets(y, n)
-        weights = _check_sample_weight(
-            sample_weight, np.empty((n, 1)), dtype=np.float64, ensure_non_negative=True
-        )
-        if not np.any(weights > 0):
-            raise ValueError("sample_weight is zero for every row; some example must count")
+        n = row_count(rows)
+        y = check_targets(y, n)
+        weights = row_weights(sample_weight, n)
         start = self._start(n, len(kernels))
         self.kernels_ = kernels
         shift = _center(y, weights)
@@ -257,25 +255,10 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
         """Head of one fold at C = 1 (other rows are masked), and what turns its decision values into an
         estimator to score.
         """
-        y, bounds = self._check_targets(y, len(y)), np.zeros(len(y))
+        y, bounds = check_targets(y, len(y)), np.zeros(len(y))
         bounds[train] = 1.0 if sample_weight is None else sample_weight[train]
         shift = _center(y, bounds)
         return [self._head(y - shift, bounds)], HeldOutRegressor(shift)
-
-    @staticmethod
-    def _check_targets(y: Any, n: int) -> np.ndarray:
-        y = column_or_1d(y, warn=True)
-        if y.dtype.kind not in "fiub":
-            try:
-                y = y.astype(np.float64)
-            except (TypeError, ValueError):
-                raise ValueError(f"y must be numbers for regression, got dtype {y.dtype}") from None
-        y = y.astype(np.float64)
-        if len(y) != n:
-            raise ValueError(f"X and y have different lengths: X has {n} rows, y has {len(y)}")
-        if not np.isfinite(y).all():
-            raise ValueError("y contains NaN or infinity; the target must be known for every row")
-        return y
 
     @datasets_too
     def predict(self, X: Any) -> np.ndarray:

@@ -20,6 +20,7 @@ import numpy as np
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 
+from ..data.rows import row_count
 from ..data.views import n_rows
 from ..engine.plan import HEAD_BLOCK_BYTES
 from ..engine.problem import put_beside
@@ -27,6 +28,7 @@ from ..engine.progress import Progress
 from ..engine.run import choose_engine, train
 from ..engine.session import Session, SessionRows
 from ..models.base import BaseMKL
+from ..models.checks import check_lengths
 from . import checkpoints
 from .settings import key_of
 
@@ -88,7 +90,7 @@ class SharedRows:
         estimator._check_params()
         self.estimator = estimator
         _, self.rows, self.kernels = estimator._read(X, reset=True)
-        self.n = next(iter(self.rows.values())).shape[0]
+        self.n = row_count(self.rows)
         self.sample_weight = None if sample_weight is None else np.asarray(sample_weight, float)
         if self.sample_weight is not None and self.sample_weight.shape != (self.n,):
             raise ValueError(
@@ -105,8 +107,7 @@ class SharedRows:
         if y is None and is_classifier(self.estimator):
             raise ValueError("requires y to be passed, but the target y is None")
         y = np.asarray(y)
-        if len(y) != self.n:
-            raise ValueError(f"X and y have different lengths: X has {self.n} rows, y has {len(y)}")
+        check_lengths(self.n, len(y))
         return y
 
     def with_setting(self, setting: dict) -> BaseMKL:

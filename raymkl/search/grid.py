@@ -10,9 +10,8 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
-from sklearn.exceptions import ConvergenceWarning, FitFailedWarning
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import ParameterGrid
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -24,6 +23,7 @@ from ..metrics import scorer as scorer_of
 from ..models.sources import loaded
 from . import checkpoints
 from .folds import FoldByFold, Folds, are_masks, splits_of
+from .results import check_failures, number, results_of
 from .settings import blocks_of, learns_by_heads, of_heads, paths_of, template_of
 
 
@@ -161,7 +161,8 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
             together = learns_by_heads(self.estimator, settings[positions[0]]) and are_masks(splits)
             score = partial(self._by_heads, f"search-{run}") if together else self._one_by_one
             score(X, y, sample_weight, settings, positions, splits, scorers, out)
-        self.cv_results_ = self._results(settings, out, scorers)
+        check_failures(out, self.error_score)
+        self.cv_results_ = results_of(settings, out, self._parts, scorers)
         self._choose(settings, main)
         if self.refit:
             started = time.time()
@@ -176,6 +177,11 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
         checkpoints.remove(self.estimator, [*(f"search-{run}" for run in range(len(runs))), "refit"])
         self.scorer_ = scorers if self.multimetric_ else scorers["score"]
         return self
+
+    @property
+    def _parts(self) -> tuple[str, ...]:
+        """Of the rows of a fold: those that are scored."""
+        return ("test", "train") if self.return_train_score else ("test",)
 
     def _settings(self) -> list[dict]:
         settings = list(ParameterGrid(self.param_grid))
@@ -231,35 +237,13 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
                 fine.append(position)
             except (TypeError, ValueError) as error:
                 self._failed([position], everywhere, error, scorers, out)
-        heads: list = []
-        parties: list = []
-        for path in paths_of(settings, fine, template.C, getattr(template, "beta", 0.0)):
-            changing = of_heads(template, settings[path[0]])
-            changing.pop("C", None)
-            bounds = tuple(float(settings[position].get("C", template.C)) for position in path)
-            for fold in everywhere:
-                try:
-                    more, held_out = folds.fold(changing, fold, bounds, self.return_train_score)
-                except ValueError as error:
-                    self._failed(path, [fold], error, scorers, out)
-                    continue
-                parties.append((path, fold, put_beside(heads, more), held_out))
+        heads, parties = self._heads_of(folds, settings, fine, scorers, out)
         if not heads:
             return
         problem, rows = folds.problem(heads)
         params, report = checkpoints.part_of(template.ray_params, name), Progress() if self.verbose else None
         trained = train(rows, problem, heads, template.engine, params, report, True)
-        short = [
-            stage.certificate.gap for stages in trained.results for stage in stages if not stage.converged
-        ]
-        if short:
-            warnings.warn(
-                f"{len(short)} of {sum(map(len, trained.results))} problems stopped above tol, the worst at "
-                "a relative gap of "
-                f"{max(short):.3g}; raise max_iter or tol",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+        _warn_if_short(trained.results)
         seconds = (time.time() - started) / (len(positions) * len(splits))
         for path, fold, part, held_out in parties:
             for stage, position in enumerate(path):
@@ -267,11 +251,34 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
                 record = out[position][fold] = {"fit_time": seconds}
                 self._score_fold(folds, scorers, held_out, values, fold, record)
 
+    def _heads_of(
+        self, folds: Folds, settings: list[dict], positions: list[int], scorers: dict, out: list
+    ) -> tuple[list, list]:
+        """Heads of all settings and folds that can be learned; and for each path over C and fold its
+        positions, the fold, its place among the heads, and what turns decision values into something to
+        score.
+        """
+        template: Any = folds.estimator
+        heads: list = []
+        parties: list = []
+        for path in paths_of(settings, positions, template.C, getattr(template, "beta", 0.0)):
+            changing = of_heads(template, settings[path[0]])
+            changing.pop("C", None)
+            bounds = tuple(float(settings[position].get("C", template.C)) for position in path)
+            for fold in range(self.n_splits_):
+                try:
+                    more, held_out = folds.fold(changing, fold, bounds, self.return_train_score)
+                except ValueError as error:
+                    self._failed(path, [fold], error, scorers, out)
+                    continue
+                parties.append((path, fold, put_beside(heads, more), held_out))
+        return heads, parties
+
     def _score_fold(
         self, folds: Folds, scorers: dict, held_out: Any, values: list, fold: int, record: dict
     ) -> None:
         started = time.time()
-        for part in ("test", "train") if self.return_train_score else ("test",):
+        for part in self._parts:
             own = folds.values_of(values, fold, part) if self.return_train_score else values
             for name, scorer in scorers.items():
                 record[f"{part}_{name}"] = self._safely(
@@ -294,7 +301,7 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
                     continue
                 record = out[position][fold] = {"fit_time": time.time() - started}
                 started = time.time()
-                for part in ("test", "train") if self.return_train_score else ("test",):
+                for part in self._parts:
                     for name, scorer in scorers.items():
                         record[f"{part}_{name}"] = self._safely(
                             lambda s=scorer, m=model, f=fold, p=part: folds.score(s, m, f, p)
@@ -311,12 +318,7 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
                 f"scoring failed, the score is set to {self.error_score}: {error}", UserWarning, stacklevel=4
             )
             return float(self.error_score)
-        try:
-            return float(value)
-        except (TypeError, ValueError):
-            raise ValueError(
-                f"scoring must return a number, got {value!r}; several scores come as a dict of scorers"
-            ) from None
+        return number(value)
 
     def _failed(
         self, positions: list[int], in_folds: Iterable[int], error: Exception, scorers: dict, out: list
@@ -324,51 +326,14 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
         """Settings that cannot be fitted in some folds get the error_score there."""
         if self.error_score == "raise":
             raise error
-        parts = ("test", "train") if self.return_train_score else ("test",)
         for fold in in_folds:
             for position in positions:
-                scores = {f"{part}_{name}": float(self.error_score) for part in parts for name in scorers}
+                scores = {
+                    f"{part}_{name}": float(self.error_score) for part in self._parts for name in scorers
+                }
                 out[position][fold] = {"fit_time": 0.0, "score_time": 0.0, "failed": str(error), **scores}
 
     # -- results -----------------------------------------------------------------------------------
-
-    def _results(self, settings: list[dict], out: list[list[dict]], scorers: dict) -> dict:
-        errors = [record["failed"] for folds in out for record in folds if "failed" in record]
-        if len(errors) == len(settings) * self.n_splits_:
-            raise ValueError(f"all {len(errors)} fits failed; the first one said: {errors[0]}")
-        if errors:
-            warnings.warn(
-                f"{len(errors)} of {len(settings) * self.n_splits_} fits failed, their score is set to "
-                f"{self.error_score}; "
-                f"what they said: {'; '.join(dict.fromkeys(errors))}",
-                FitFailedWarning,
-                stacklevel=3,
-            )
-        results: dict[str, Any] = {}
-        for name in ("fit_time", "score_time"):
-            times = np.array([[record[name] for record in folds] for folds in out])
-            results[f"mean_{name}"], results[f"std_{name}"] = times.mean(axis=1), times.std(axis=1)
-        for name in sorted({name for setting in settings for name in setting}):
-            column = np.ma.MaskedArray(np.empty(len(settings), object), mask=True)
-            for position, setting in enumerate(settings):
-                if name in setting:
-                    column[position] = setting[name]
-            results[f"param_{name}"] = column
-        results["params"] = settings
-        for part in ("test", "train") if self.return_train_score else ("test",):
-            for name in scorers:
-                key = f"{part}_{name}"
-                scores = np.array([[record[key] for record in folds] for folds in out])
-                for fold in range(self.n_splits_):
-                    results[f"split{fold}_{key}"] = scores[:, fold]
-                results[f"mean_{key}"], results[f"std_{key}"] = scores.mean(axis=1), scores.std(axis=1)
-                if part == "test":
-                    means = results[f"mean_{key}"]
-                    worst = np.nanmin(means) - 1 if np.isfinite(means).any() else 0.0
-                    results[f"rank_{key}"] = rankdata(
-                        -np.where(np.isnan(means), worst, means), method="min"
-                    ).astype(np.int32)
-        return results
 
     def _choose(self, settings: list[dict], main: str) -> None:
         if self.multimetric_ and not self.refit:
@@ -446,3 +411,15 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
             )
         scorer: Any = self.scorer_[self.refit] if self.multimetric_ else self.scorer_
         return float(scorer(self.best_estimator_, X, y))
+
+
+def _warn_if_short(results: list) -> None:
+    """Say how many problems have not reached the tolerance. results : stages of every head."""
+    short = [stage.certificate.gap for stages in results for stage in stages if not stage.converged]
+    if short:
+        warnings.warn(
+            f"{len(short)} of {sum(map(len, results))} problems stopped above tol, the worst at a relative "
+            f"gap of {max(short):.3g}; raise max_iter or tol",
+            ConvergenceWarning,
+            stacklevel=4,
+        )

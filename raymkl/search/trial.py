@@ -64,6 +64,22 @@ class Trial:
             elif h in coordinator.peek.values:
                 self.values[h] = coordinator.peek.values[h]
 
+    def report(self, scorer: Any) -> dict:
+        """Score of all folds so far, gap and round, once all heads have decision values."""
+        journal = self.room.coordinator.journal
+        done = all(journal.results.get(h) for h in self.heads)
+        scores = [
+            float(self.room.folds.score(scorer, held_out, [self.values[h] for h in own], fold))
+            for fold, (own, held_out) in enumerate(self.parties)
+        ]
+        return {
+            "score": float(np.mean(scores)),
+            "score_std": float(np.std(scores)),
+            "gap": float(max(self.gaps.values())),
+            "round": journal.round,
+            "done": done,
+        }
+
     def average(self, state: dict, n_heads: int, splits: list, estimator: Any) -> list:
         """For every head over all rows a point to begin with, (a, theta), or None: the mean of its folds,
         where all have such a head.

@@ -12,9 +12,9 @@ from ..engine.session import session_and_rows
 from ..metrics import scorer as scorer_of
 from ..models.sources import loaded
 from .folds import FoldByFold, Folds, are_masks, splits_of
-from .service import IDLE_S
 from .settings import learns_by_heads
 from .tune_trials import Reservation, ServiceActor, folds_trial, heads_trial
+from .worker import IDLE_S
 
 # A trial only waits for reports; so many CPUs keep the number of its processes reasonable.
 CPUS_PER_TRIAL = 0.25

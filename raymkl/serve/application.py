@@ -16,6 +16,20 @@ from .page import page
 # What `app` takes besides the model, with its defaults: requests that one call of the model answers, and how
 # long the first waits.
 BATCHING = {"max_batch_size": 64, "batch_wait_timeout_s": 0.005}
+# What /docs says of requests and of those that are refused.
+ROWS = {
+    "description": "records of named columns, arrays, or a dict of views",
+    "anyOf": [{"type": "array"}, {"type": "object"}],
+}
+SCHEMA = {
+    "type": "object",
+    "required": ["rows"],
+    "properties": {"rows": ROWS, "contributions": {"type": "boolean", "default": False}},
+}
+REQUEST = {"requestBody": {"required": True, "content": {"application/json": {"schema": SCHEMA}}}}
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    422: {"description": "rows that the model cannot take; detail names column and row"}
+}
 
 
 def opened(path: str) -> Any:
@@ -98,19 +112,6 @@ def app(args: dict[str, Any]) -> Any:
         ) from error
 
     api = FastAPI(title="raymkl", description="Predictions of a multiple kernel learning model.")
-    rows = {
-        "description": "records of named columns, arrays, or a dict of views",
-        "anyOf": [{"type": "array"}, {"type": "object"}],
-    }
-    schema = {
-        "type": "object",
-        "required": ["rows"],
-        "properties": {"rows": rows, "contributions": {"type": "boolean", "default": False}},
-    }
-    described = {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
-    bad: dict[int | str, dict[str, Any]] = {
-        422: {"description": "rows that the model cannot take; detail names column and row"}
-    }
 
     @serve.ingress(api)
     class Served:
@@ -124,7 +125,7 @@ def app(args: dict[str, Any]) -> Any:
             # In a thread, so that checks of health are answered meanwhile.
             return await asyncio.to_thread(answers, self.model, self.inputs, requests)
 
-        @api.post("/predict", openapi_extra=described, responses=bad)
+        @api.post("/predict", openapi_extra=REQUEST, responses=REFUSALS)
         async def predict(self, request: Request) -> dict:
             try:
                 answer = await self.together(parsed(self.model, self.inputs, await request.body()))

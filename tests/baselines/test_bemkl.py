@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import check_estimator
 
 from raymkl import diagnostics, kernels
-from raymkl.baselines import BEMKL, base, bemkl
+from raymkl.baselines import BEMKL, base, bemkl, mean_field, row_solvers
 from raymkl.kernels import write_store
 from tests.checks import fails
 from tests.reference import gram, noisy_problem, normalised
@@ -133,11 +133,11 @@ def test_tail_sums():
 # -- its parts -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rank, way", [(40, bemkl.solve_full), (15, bemkl.solve_factored)])
+@pytest.mark.parametrize("rank, way", [(40, row_solvers.solve_full), (15, row_solvers.solve_factored)])
 def test_ways_to_the_weights_of_rows(rank, way):
     rng = np.random.default_rng(0)
     F, q, g = rng.normal(size=(40, rank)), rng.uniform(0.01, 2.0, 40), rng.normal(size=rank)
-    solver = bemkl.row_solver(F @ F.T)
+    solver = row_solvers.row_solver(F @ F.T)
     assert solver.func is way
     mean, variance = solver(q, F @ g)
     inverse = np.linalg.inv(F @ F.T + np.diag(q))
@@ -150,12 +150,15 @@ def test_small_diagonals_beside_a_singular_sum():
     rng = np.random.default_rng(1)
     vectors = np.linalg.qr(rng.normal(size=(30, 30)))[0]
     values = np.r_[np.geomspace(1e-2, 1e4, 28), 0.0, 0.0]
-    square, solver = (vectors * values) @ vectors.T, bemkl.row_solver((vectors * values) @ vectors.T)
-    assert solver.func is bemkl.solve_either
+    square, solver = (vectors * values) @ vectors.T, row_solvers.row_solver((vectors * values) @ vectors.T)
+    assert solver.func is row_solvers.solve_either
     sums, g = square @ rng.normal(size=30), vectors[:, :28]
     for size in (1.0, 1e-6):
         q = size * rng.uniform(0.5, 2.0, 30)
-        one, other = bemkl.solve_full(square, q, sums), bemkl.solve_factored(g, np.sqrt(values[:28]), q, sums)
+        one, other = (
+            row_solvers.solve_full(square, q, sums),
+            row_solvers.solve_factored(g, np.sqrt(values[:28]), q, sums),
+        )
         np.testing.assert_allclose(solver(q, sums)[0], other[0], rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(one[1], other[1], rtol=1e-4)
     tiny = solver(np.full(30, 1e-14), sums)
@@ -166,7 +169,7 @@ def test_small_diagonals_beside_a_singular_sum():
 
 def test_kernels_that_are_zero_everywhere():
     q = np.linspace(0.1, 2.0, 20)
-    mean, variance = bemkl.row_solver(np.zeros((20, 20)))(q, np.zeros(20))
+    mean, variance = row_solvers.row_solver(np.zeros((20, 20)))(q, np.zeros(20))
     np.testing.assert_array_equal(mean, 0.0)
     np.testing.assert_allclose(variance, 1 / q)
 
@@ -174,15 +177,15 @@ def test_kernels_that_are_zero_everywhere():
 def test_tails_of_the_normal():
     t = np.array([-1e8, -40.0, -3.0, 0.0, 3.0, 30.0])
     np.testing.assert_allclose(
-        bemkl.hazard(t), np.exp(norm.logpdf(t) - norm.logsf(t)), rtol=1e-9, atol=1e-300
+        mean_field.hazard(t), np.exp(norm.logpdf(t) - norm.logsf(t)), rtol=1e-9, atol=1e-300
     )
-    np.testing.assert_allclose(bemkl.hazard(np.array([1e5, 1e12])), [1e5, 1e12], rtol=1e-9)
+    np.testing.assert_allclose(mean_field.hazard(np.array([1e5, 1e12])), [1e5, 1e12], rtol=1e-9)
 
 
 @pytest.mark.parametrize("margin", [0.0, 1.0, 300.0])
 def test_probabilities_far_from_the_margin(margin):
     outputs = np.array([-1e6, -50.0, 0.0, 50.0, 1e6])[:, None, None]
-    odds = bemkl.log_odds(outputs, np.array([[0.0, 1.0]]), np.zeros((1, 2, 2)), margin)[:, 0]
+    odds = mean_field.log_odds(outputs, np.array([[0.0, 1.0]]), np.zeros((1, 2, 2)), margin)[:, 0]
     assert np.isfinite(odds).all() and (np.diff(odds) > 0).all() and odds[2] == 0
     np.testing.assert_allclose(odds, -odds[::-1])
 

@@ -85,7 +85,7 @@ def streaming(monkeypatch):
             sizes.append(table.num_rows)
             yield table
 
-    monkeypatch.setattr(sources, "MOST_BATCH_ROWS", 31)
+    monkeypatch.setattr(sources.source, "MOST_BATCH_ROWS", 31)
     monkeypatch.setattr(sources.RowSource, "stream", stream)
     monkeypatch.setattr(SourceColumns, "loaded", lambda self: pytest.fail("all rows were read at once"))
     return sizes
@@ -157,7 +157,7 @@ def test_a_streamed_run_goes_on_from_its_checkpoint(tmp_path, streaming, monkeyp
         "--out",
         tmp_path / "m",
     ]
-    monkeypatch.setattr("raymkl.cli.commands.CHECKPOINT_SECONDS", 1e-9)
+    monkeypatch.setattr("raymkl.cli.jobs.CHECKPOINT_SECONDS", 1e-9)
     write = Checkpoints.write
 
     def stopping(self, state):

@@ -98,7 +98,7 @@ def test_an_interrupt_says_where_the_checkpoint_is(box, tmp_path, monkeypatch, a
         raise KeyboardInterrupt
 
     monkeypatch.setattr(raymkl.MKLClassifier, "fit", interrupted)
-    monkeypatch.setattr(raymkl.cli.commands._Job, "estimator", lambda self, **params: raymkl.MKLClassifier())
+    monkeypatch.setattr(raymkl.cli.jobs.Job, "estimator", lambda self, **params: raymkl.MKLClassifier())
     result = run(
         "train", box / "train.csv", *TRAIN, "--out", box / "x", *(["--checkpoint", tmp_path] if asked else [])
     )

@@ -131,7 +131,7 @@ def test_only_the_row_groups_that_are_needed_are_read(files, monkeypatch):
 
 def test_batches_follow_the_size_of_rows(files, monkeypatch):
     source = ParquetSource(files["one.parquet"])
-    monkeypatch.setattr(sources, "BATCH_BYTES", 160)
+    monkeypatch.setattr(sources.source, "BATCH_BYTES", 160)
     assert [part.num_rows for part in source.iterate(["v"])] == [10] * 5 + [3]  # 16 bytes a row
     assert [part.num_rows for part in source.iterate(["a"])] == [20, 20, 13]
     assert source.row_bytes(["text"]) >= 6  # measured

@@ -234,7 +234,7 @@ def test_unknown_ending_to_write(tmp_path):
 
 @pytest.mark.parametrize("ending", ["parquet", "arrow"])
 def test_columns_that_stay_in_their_file_say_the_same(ending, tmp_path, monkeypatch):
-    monkeypatch.setattr(sources, "MOST_BATCH_ROWS", 2)
+    monkeypatch.setattr(sources.source, "MOST_BATCH_ROWS", 2)
     columns = open_columns(written(tmp_path / f"t.{ending}"))
     whole = columns.loaded()
     assert isinstance(columns, SourceColumns) and not isinstance(whole, SourceColumns)
@@ -283,7 +283,7 @@ def test_facts_of_a_column_do_not_depend_on_the_batches(tmp_path_factory, values
         path,
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sources, "MOST_BATCH_ROWS", rows)
+        patch.setattr(sources.source, "MOST_BATCH_ROWS", rows)
         facts = open_columns(path).facts(["v", "a"])
     size = np.abs(values).max(initial=1.0)
     np.testing.assert_allclose(facts["v"].mean, values.mean(axis=0), atol=1e-12 * size)
@@ -294,7 +294,7 @@ def test_facts_of_a_column_do_not_depend_on_the_batches(tmp_path_factory, values
 
 
 def test_errors_of_batches_count_rows_of_the_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(sources, "MOST_BATCH_ROWS", 2)
+    monkeypatch.setattr(sources.source, "MOST_BATCH_ROWS", 2)
     frame = pd.DataFrame({"a": [1.0, 2.0, 3.0, np.nan, 5.0], "s": ["x", "y", "z", "w", None]})
     columns = open_columns(written(tmp_path / "t.parquet", frame))
     with pytest.raises(DataError, match=r"t.parquet: column 'a' has a missing value \(NaN\) in row 3"):

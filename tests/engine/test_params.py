@@ -8,6 +8,7 @@ import pytest
 
 from raymkl import MKLClassifier, RayParams, io, load
 from raymkl.kernels import RBF
+from raymkl.models.files.entries import Reader
 from tests.reference import noisy_problem
 
 train = pytest.importorskip("ray.train")
@@ -89,7 +90,7 @@ def test_model_files_keep_the_place_but_no_code(tmp_path):
         num_shards=1, resources={"disk": 1.0}, label_selector={"a": "b"}, max_preemptions=3
     )
     with pytest.raises(ValueError, match="runtime_env"):
-        io._Reader({})({"ray_params": {"runtime_env": {}}})
+        Reader({})({"ray_params": {"runtime_env": {}}})
 
 
 def test_files_of_before_have_all_fields_of_then():
@@ -100,9 +101,9 @@ def test_files_of_before_have_all_fields_of_then():
         "max_shard_failures": 3,
         "timeout_s": 600.0,
     }
-    assert io._Reader({})(
-        {"ray_params": {**then, "checkpoint_dir": None, "placement": "SPREAD"}}
-    ) == RayParams(num_shards=2)
+    assert Reader({})({"ray_params": {**then, "checkpoint_dir": None, "placement": "SPREAD"}}) == RayParams(
+        num_shards=2
+    )
 
 
 @pytest.mark.parametrize("pair", [(2, 8), [2, 8], (np.int64(2), 8)])

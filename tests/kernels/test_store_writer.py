@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from raymkl import kernels as k
 from raymkl.data.store import KernelStore, is_store
-from raymkl.kernels import store_writer as writer_module
+from raymkl.kernels import store_rows
 from raymkl.kernels.store_writer import write_store
 from tests.data.stores import BLOCK_SIZES, DEPTH, STACK, STACK32, VIEWS, N, sine_kernel, whole
 
@@ -48,7 +48,7 @@ def test_array_round_trip(tmp_path, block_rows, dtype):
 
 @pytest.mark.parametrize("block_rows", BLOCK_SIZES)
 def test_list_of_matrices_round_trip(tmp_path, block_rows, monkeypatch):
-    monkeypatch.setattr(writer_module, "PORTION_BYTES", 2 * N * DEPTH * 4)  # several portions per block
+    monkeypatch.setattr(store_rows, "PORTION_BYTES", 2 * N * DEPTH * 4)  # several portions per block
     file = np.memmap(tmp_path / "matrix", dtype=np.float64, mode="w+", shape=(N, N))
     file[:] = STACK[:, :, 1]
     matrices = [STACK[:, :, 0].tolist(), file, np.asfortranarray(STACK32[:, :, 2])]
@@ -86,8 +86,8 @@ BANK = [
     "block_bytes", [1, 8 * N * 8 * 6, 64 * 2**20], ids=["bands of a block", "bands of blocks", "one band"]
 )
 def test_kernels_over_views(tmp_path, monkeypatch, block_rows, block_bytes):
-    monkeypatch.setattr(writer_module, "BLOCK_BYTES", block_bytes)
-    monkeypatch.setattr(writer_module, "PORTION_BYTES", 100 * len(BANK))
+    monkeypatch.setattr(store_rows, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(store_rows, "PORTION_BYTES", 100 * len(BANK))
     store = write_store(tmp_path / "k", BANK, VIEWS, block_rows=block_rows, dtype=np.float64, progress=False)
     found = whole(store)
     expected = np.stack([kernel(VIEWS) for kernel in BANK], axis=2)
@@ -164,9 +164,9 @@ def test_a_function_that_is_not_quite_symmetric_is_stored_symmetric(tmp_path):
 
 
 def test_default_blocks_have_the_intended_size(tmp_path, monkeypatch):
-    monkeypatch.setattr(writer_module, "BLOCK_BYTES", 4 * N * N * DEPTH // 2)
+    monkeypatch.setattr(store_rows, "BLOCK_BYTES", 4 * N * N * DEPTH // 2)
     assert write_store(tmp_path / "k", STACK, progress=False).row_ranges == ((0, 11), (11, 22), (22, 23))
-    monkeypatch.setattr(writer_module, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(store_rows, "BLOCK_BYTES", 1)
     assert len(write_store(tmp_path / "tiny", STACK, progress=False).row_ranges) == N
 
 
@@ -375,7 +375,7 @@ def test_a_kernel_that_overflows_is_named(tmp_path):
 
 
 def test_a_function_that_fails_says_where(tmp_path, monkeypatch):
-    monkeypatch.setattr(writer_module, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(store_rows, "BLOCK_BYTES", 1)
 
     def fails_for_large(A, B):
         return np.where(np.maximum(A, B.T) > 19, np.nan, A * B.T)

@@ -21,6 +21,7 @@ from raymkl import (
 from raymkl.kernels import RBF, Linear, Polynomial, Precomputed, rbf
 from raymkl.kernels.pairs.families import NO_GATE
 from raymkl.models import expansion as module
+from raymkl.models import expansion_sums
 from raymkl.models.base import rows_and_gates
 from raymkl.models.expansion import Expansion, SomeColumns
 from tests.reference import gram, noisy_problem
@@ -177,7 +178,7 @@ def test_blocks_and_cores_change_nothing(monkeypatch, cores):
     Z, gates = new_rows(2, n=40, sparse_gates=True)
     whole = [method({None: Z}, gates) for method in (expansion.decision, expansion.contributions)]
     monkeypatch.setattr(module, "BLOCK_BYTES", 8 * len(expansion.support) * 3)  # blocks of three rows
-    monkeypatch.setattr(module, "usable_cpus", lambda: cores)
+    monkeypatch.setattr(expansion_sums, "usable_cpus", lambda: cores)
     for method, values in zip((expansion.decision, expansion.contributions), whole, strict=True):
         np.testing.assert_allclose(method({None: Z}, gates), values, atol=1e-12)
 

@@ -13,7 +13,7 @@ from sklearn.base import clone
 from sklearn.exceptions import FitFailedWarning
 
 from raymkl import MKLClassifier, MKLRegressor, RayParams, kernels, load, norms, search
-from raymkl.optim.weight_rules import rule_of
+from raymkl.optim.weights import rule_of
 from tests.reference import _root, apart, dual_exponent, dual_point, gram, noisy_problem
 
 BANK = [

@@ -32,7 +32,7 @@ def test_a_search_over_a_file_is_the_search_over_its_rows(path, monkeypatch):
     np.testing.assert_allclose(read.cv_results_["mean_test_score"], direct.cv_results_["mean_test_score"])
     np.testing.assert_array_equal(read.predict(path), direct.predict(rows))
     assert list(read.feature_names_in_) == [*NAMES[1:], "z"]
-    monkeypatch.setattr(sources, "MOST_IN_MEMORY", 100)
+    monkeypatch.setattr(sources.inputs, "MOST_IN_MEMORY", 100)
     with pytest.raises(ValueError, match="into memory"):
         MKLSearchCV(model, grid, cv=3).fit(path, "y")
 

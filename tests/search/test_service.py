@@ -10,7 +10,7 @@ from sklearn.metrics import get_scorer
 from sklearn.model_selection import StratifiedKFold, cross_val_score
 
 from raymkl import MKLClassifier, kernels
-from raymkl.search import service as service_module
+from raymkl.search import worker as worker_module
 from raymkl.search.service import SearchService
 from tests.processes import wait_for
 from tests.reference import noisy_problem
@@ -117,17 +117,17 @@ def test_a_trial_that_nobody_reads_pauses(services):
     service.start("idle", {"C": 30.0})
     until(lambda: service.trials["idle"].room is not None and not service._runnable())
     coordinator = service.trials["idle"].room.coordinator
-    assert len(service.trials["idle"].reports) == service_module.UNREAD and coordinator.busy
+    assert len(service.trials["idle"].reports) == worker_module.UNREAD and coordinator.busy
     rounds = coordinator.journal.round
     service.start("read", {"C": 0.1})
     reports_of(service, "read")  # others go on meanwhile
-    assert len(service.trials["idle"].reports) == service_module.UNREAD
+    assert len(service.trials["idle"].reports) == worker_module.UNREAD
     assert coordinator.journal.round > rounds and service.active_heads() > 0
     assert reports_of(service, "idle")[-1]["done"]
 
 
 def test_a_trial_that_is_never_heard_of_again_is_dropped(services, monkeypatch):
-    monkeypatch.setattr(service_module, "LEASE_S", 0.3)
+    monkeypatch.setattr(worker_module, "LEASE_S", 0.3)
     service = services()
     service.start("silent", {"C": 30.0})
     until(lambda: "silent" not in service.trials and service.active_heads() == 0)
@@ -207,7 +207,7 @@ def test_blocks_that_nobody_uses_are_let_go(services):
         reports_of(service, str(k))
         service.stop(str(k))
     until(lambda: not service.wishes)
-    assert len(service.rooms) <= service_module.MOST_IDLE_ROOMS + 1
+    assert len(service.rooms) <= worker_module.MOST_IDLE_ROOMS + 1
     # Equal kernels are the same blocks, whatever objects they are.
     rooms = len(service.rooms)
     service.start("again", {"kernels": kernels.rbf([0.1 * 6])})

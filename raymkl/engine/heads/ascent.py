@@ -3,7 +3,7 @@
     max_a  sum_i term_i(a_i) - 1/2 dual_norm(s(a)),    s_m = a' K_m a,    lower <= a <= upper,  sum(a) = total
 
 A step takes the variables of a working set to the solution of a concave quadratic problem
-(`optim.subproblem`), and the weights with them as their rule wants it (`optim.weight_rules`).
+(`optim.subproblem`), and the weights with them as their rule wants it (`optim.weights`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from ...optim.certificate import certify, intercept_candidates, intercept_from_residuals
 from ...optim.losses import Terms, slopes
 from ...optim.subproblem import solve_terms
-from ...optim.weight_rules import WeightRule
+from ...optim.weights import WeightRule
 from ..problem import Head
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import numpy as np
 from ...optim.certificate import certify
 from ...optim.joint_rows import move_rows, violation_within
 from ...optim.losses import joint_losses
-from ...optim.weight_rules import FollowMultipliers, rule_of
+from ...optim.weights import FollowMultipliers, rule_of
 from .ascent import INNER, MOST_REPEATS, POLISH_ROWS, POLISHED, REPEATED_ROWS, WHOLE
 from .head import HeadSolver
 from .leader import Leader

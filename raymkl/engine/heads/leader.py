@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...optim.certificate import Certificate, certify
-from ...optim.weight_rules import CertifiedPoint, rule_of
+from ...optim.weights import CertifiedPoint, rule_of
 from .ascent import STILL
 from .head import HeadSolver
 from .state import Course, Found, State

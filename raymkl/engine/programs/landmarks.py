@@ -22,7 +22,7 @@ import numpy as np
 from ...data.lazy_rows import SourceView, WindowReader
 from ...data.rows import take
 from ...kernels.base import Kernel
-from ...kernels.landmarks import Landmarks
+from ...kernels.features.landmarks import Landmarks
 from ...kernels.normalize import scales
 from ..rounds.coordinator import Coordinator
 from ..shard.shard import Shard

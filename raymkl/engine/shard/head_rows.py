@@ -12,10 +12,16 @@ chosen anew (`proof.review`).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from ...optim.losses import Terms, slopes
-from ..problem import Head
+from ...optim.working_set import evenly_spaced, violators
+from ..problem import Head, HeadReply, HeadRequest
+
+if TYPE_CHECKING:
+    from .shard import Shard
 
 # Rows leave only if no more than this part of them stays: making smaller arrays costs something, too.
 WORTH_LEAVING = 0.85
@@ -140,3 +146,38 @@ class HeadRows:
         slope, a, lower, upper = box if every_row else map(self.of, box)
         grow, shrink = slopes(slope - f - intercept, a, self.head.loss.kink)
         return np.maximum(np.where(a < upper, grow, -np.inf), np.where(a > lower, -shrink, -np.inf))
+
+
+def reply_of(shard: Shard, part: HeadRequest) -> HeadReply:
+    """What a shard tells of a head: losses, violators, gradients of the rows that may move."""
+    state = shard.heads[part.head]
+    a = state.of(state.a)
+    f_values, quadratic = shard.sums(state, part.combination)
+    losses = state.losses(f_values, part.intercepts)
+    if part.leave is not None:  # before rows are reported: only those that stay may be moved
+        level, band = part.leave
+        stays = (a != 0) | (state.reach(f_values, level) > -band)
+        if state.shrink(stays):
+            a, f_values = a[stays], f_values[stays]
+    residual, lower, upper = state.residuals(f_values, part.intercept)
+    if part.spaced:  # this shard's share, or all rows would come from the first shard: they are alike
+        chosen = evenly_spaced(a, lower, upper, -(-part.count * shard.own.n // shard.problem.n_rows))
+    else:
+        chosen = violators(residual, a, lower, upper, part.count)
+    pick = [state.numbers(places) for places in chosen]
+    local = shard.own.distinct(*pick, state.at_work(shard.own.numbers(part.watch)))
+    reply = HeadReply(
+        part.head,
+        pick[0] + shard.own.first,
+        residual[0][chosen[0]],
+        pick[1] + shard.own.first,
+        residual[1][chosen[1]],
+        local + shard.own.first,
+        None if state.G is None else shard.gradients(state, local),
+        quadratic,
+        losses,
+        None if state.offset is None else state.offset[state.places(local)],
+    )
+    if part.hold:
+        state.hold(f_values)
+    return reply

@@ -10,14 +10,17 @@ the processor's cache, and forgotten. Fresh memory alone would cost more.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...kernels.pairs.families import NO_GATE
 from ...kernels.pairs.tables import TableBasis, WideTableBasis
 
 if TYPE_CHECKING:
+    from .head_rows import HeadRows
     from .shard import Shard
 
 # Rows and columns of a block. Smaller ones would stay in the second-level cache, but threads meet at the
@@ -49,6 +52,55 @@ class LightSum:
         found = np.zeros((width, self.out.shape[1]))
         self.basis.accumulate(block, self.places, self.weights, found, 0, width)
         self.out[rows] += found * self.gate[rows, None]
+
+
+def add_light(
+    shard: Shard,
+    ids: np.ndarray,
+    features: dict,
+    changes: dict[int, tuple[np.ndarray, np.ndarray]],
+    combinations: Mapping | None = None,
+) -> None:
+    """Add the part of some columns to the sums over light statistics.
+
+    ids : (k,) sorted. features : of these rows. changes, combinations : by head, columns and what they
+    weigh, and the weights (R,) of the basis functions, for heads whose weights are held.
+    """
+    if len(ids) == 0:
+        return
+    together: dict[int | None, list[int]] = {}  # heads with the same rows at work share every block
+    for h in changes:
+        together.setdefault(None if shard.heads[h].rows is None else h, []).append(h)
+    for s, statistic in enumerate(shard.pairs.statistics):
+        if statistic not in shard.problem.light:
+            continue
+        columns = shard.pairs.ready(s, features)
+        for heads in together.values():
+            # Heads that do not share their blocks meet their own columns alone.
+            used = ids if len(together) == 1 else np.unique(np.concatenate([changes[h][0] for h in heads]))
+            sums: list = []
+            for f in (f for f, place in enumerate(shard.pairs.of_family) if place == s):
+                for h in heads:
+                    weights, live = shard.gated(f, *changes[h])
+                    if len(weights):
+                        places = np.searchsorted(used, changes[h][0][live])
+                        sums.append(
+                            _light_sum(shard, f, shard.heads[h], places, weights, (combinations or {}).get(h))
+                        )
+            if sums:
+                some = columns if len(used) == len(ids) else columns.take(np.searchsorted(ids, used))
+                add_columns(shard, s, some, used, shard.heads[heads[0]].rows, sums)
+
+
+def _light_sum(
+    shard: Shard, f: int, state: HeadRows, places: np.ndarray, weights: np.ndarray, combination: Any
+) -> LightSum:
+    """The sum of a family that some columns (at `places`) are added to."""
+    if state.G is not None:
+        return LightSum(shard.bases[f], places, np.array(weights), state.G[f])
+    one, gate = shard.bases[f].combined(combination[shard.functions[f]]), shard.problem.families[f].gate
+    gates = None if gate == NO_GATE else state.of(shard.own.gates[:, gate])
+    return LightSum(one, places, np.array(weights), state.offset[:, None], gates)
 
 
 def add_columns(

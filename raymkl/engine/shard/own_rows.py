@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...data.rows import take
+from ...data.rows import row_count, take
 
 # Rows that are summed at a time; they are in the processor's cache for both sums.
 SUMMED_ROWS = 256
@@ -21,7 +21,7 @@ class OwnRows:
     def __init__(self, features: dict, first: int, gates: np.ndarray | None):
         """gates : (n_total, J) of all rows, or None."""
         self.features, self.first = features, first
-        self.n = next(iter(features.values())).shape[0]
+        self.n = row_count(features)
         self.sent = np.zeros(self.n, bool)
         self.set_gates(gates)
 

@@ -34,6 +34,7 @@ from ...kernels.pairs.basis import FormulaBasis, LinearBasis, PowerBasis, StackB
 from ...kernels.pairs.families import NO_GATE
 from ...kernels.pairs.match_counts import RunBasis
 from ...optim.losses import joint_losses
+from .light_blocks import add_light
 from .sweep import Columns, precise_values, sweep
 
 if TYPE_CHECKING:
@@ -337,5 +338,5 @@ def review(shard: Shard, request: ProofRequest, held: bool = False) -> None:
         if held:
             state.offset = state.of(state.f)
             continue
-        shard.add_light(request.ids, request.rows, {part.head: (request.ids[part.places], part.values)})
+        add_light(shard, request.ids, request.rows, {part.head: (request.ids[part.places], part.values)})
         state.offset = state.of(state.f) - shard.sums(state, part.combination)[0]

@@ -12,7 +12,7 @@ Ray actor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -24,12 +24,11 @@ from ...data.rows import from_block
 from ...kernels.pairs.basis import Basis, StackBasis
 from ...kernels.pairs.families import NO_GATE
 from ...kernels.pairs.statistics import Matrices, Statistic
-from ...optim.working_set import evenly_spaced, violators
 from ..problem import Head, HeadReply, HeadRequest, Problem, RoundReply, RoundRequest
 from ..resources import free_memory, this_node, usable_cpus
-from .head_rows import HeadRows
+from .head_rows import HeadRows, reply_of
 from .joint_rows import joint_groups, joint_reply
-from .light_blocks import LightSum, add_columns
+from .light_blocks import add_light
 from .own_rows import OwnRows
 from .pair_statistics import PairStatistics
 from .stack_family import ShardStacks
@@ -200,7 +199,8 @@ class Shard:
         for part in request.heads:
             self._change(part)
         changes = {part.head: (part.columns, part.delta) for part in request.heads}
-        self.add_light(
+        add_light(
+            self,
             request.columns,
             request.column_rows,
             changes,
@@ -209,7 +209,7 @@ class Shard:
         joint: dict[int, HeadReply] = {}
         for parts in joint_groups(request.heads, self.heads).values():
             joint |= joint_reply(self, parts)
-        replies = [joint[part.head] if part.head in joint else self._reply(part) for part in request.heads]
+        replies = [joint[part.head] if part.head in joint else reply_of(self, part) for part in request.heads]
         self.stacks.forget()
         wanted = [np.concatenate([reply.grow, reply.shrink]) for reply in replies]
         local = self.own.distinct(*(ids - self.own.first for ids in wanted))
@@ -242,14 +242,14 @@ class Shard:
             if family.statistic in self.problem.light:
                 continue
             block, places = self.pairs.kept_block(f, part.columns, part.slots)
-            weights, live = self._gated(f, part.columns, part.delta)
+            weights, live = self.gated(f, part.columns, part.delta)
             places = places[live]
             if len(places) and isinstance(basis, StackBasis):
                 self.stacks.add(self.pairs.of_family[f], block, places, basis.matrices, weights, state.G[f])
             elif len(places):
                 self._accumulate(basis, block, places, weights, state.G[f])
 
-    def _gated(self, f: int, columns: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, Any]:
+    def gated(self, f: int, columns: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, Any]:
         """What columns weigh in a family, and which of them (a kernel whose gate is zero for an example is
         not evaluated for it).
         """
@@ -259,57 +259,6 @@ class Shard:
         weights = weights * self.problem.gates[columns, gate]
         live = np.flatnonzero(weights)
         return weights[live], live
-
-    def add_light(
-        self,
-        ids: np.ndarray,
-        features: dict,
-        changes: dict[int, tuple[np.ndarray, np.ndarray]],
-        combinations: Mapping | None = None,
-    ) -> None:
-        """Add the part of some columns to the sums over light statistics.
-
-        ids : (k,) sorted. features : of these rows. changes, combinations : by head, columns and what they
-        weigh, and the weights (R,) of the basis functions, for heads whose weights are held.
-        """
-        if len(ids) == 0:
-            return
-        together: dict[int | None, list[int]] = {}  # heads with the same rows at work share every block
-        for h in changes:
-            together.setdefault(None if self.heads[h].rows is None else h, []).append(h)
-        for s, statistic in enumerate(self.pairs.statistics):
-            if statistic not in self.problem.light:
-                continue
-            columns = self.pairs.ready(s, features)
-            for heads in together.values():
-                # Heads that do not share their blocks meet their own columns alone.
-                used = (
-                    ids if len(together) == 1 else np.unique(np.concatenate([changes[h][0] for h in heads]))
-                )
-                sums: list = []
-                for f in (f for f, place in enumerate(self.pairs.of_family) if place == s):
-                    for h in heads:
-                        weights, live = self._gated(f, *changes[h])
-                        if len(weights):
-                            places = np.searchsorted(used, changes[h][0][live])
-                            sums.append(
-                                self._light_sum(
-                                    f, self.heads[h], places, weights, (combinations or {}).get(h)
-                                )
-                            )
-                if sums:
-                    some = columns if len(used) == len(ids) else columns.take(np.searchsorted(ids, used))
-                    add_columns(self, s, some, used, self.heads[heads[0]].rows, sums)
-
-    def _light_sum(
-        self, f: int, state: HeadRows, places: np.ndarray, weights: np.ndarray, combination: Any
-    ) -> LightSum:
-        """The sum of a family that some columns (at `places`) are added to."""
-        if state.G is not None:
-            return LightSum(self.bases[f], places, np.array(weights), state.G[f])
-        one, gate = self.bases[f].combined(combination[self.functions[f]]), self.problem.families[f].gate
-        gates = None if gate == NO_GATE else state.of(self.own.gates[:, gate])
-        return LightSum(one, places, np.array(weights), state.offset[:, None], gates)
 
     def sums(self, state: HeadRows, combination: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """f (m,) of the rows at work as G has it, and what it leaves of quadratic terms: (R,), or (1,) where
@@ -329,39 +278,6 @@ class Shard:
             f_values += values
             quadratic.append(gated @ G)
         return f_values, np.concatenate(quadratic)
-
-    def _reply(self, part: HeadRequest) -> HeadReply:
-        state = self.heads[part.head]
-        a = state.of(state.a)
-        f_values, quadratic = self.sums(state, part.combination)
-        losses = state.losses(f_values, part.intercepts)
-        if part.leave is not None:  # before rows are reported: only those that stay may be moved
-            level, band = part.leave
-            stays = (a != 0) | (state.reach(f_values, level) > -band)
-            if state.shrink(stays):
-                a, f_values = a[stays], f_values[stays]
-        residual, lower, upper = state.residuals(f_values, part.intercept)
-        if part.spaced:  # this shard's share, or all rows would come from the first shard: they are alike
-            chosen = evenly_spaced(a, lower, upper, -(-part.count * self.own.n // self.problem.n_rows))
-        else:
-            chosen = violators(residual, a, lower, upper, part.count)
-        pick = [state.numbers(places) for places in chosen]
-        local = self.own.distinct(*pick, state.at_work(self.own.numbers(part.watch)))
-        reply = HeadReply(
-            part.head,
-            pick[0] + self.own.first,
-            residual[0][chosen[0]],
-            pick[1] + self.own.first,
-            residual[1][chosen[1]],
-            local + self.own.first,
-            None if state.G is None else self.gradients(state, local),
-            quadratic,
-            losses,
-            None if state.offset is None else state.offset[state.places(local)],
-        )
-        if part.hold:
-            state.hold(f_values)
-        return reply
 
     def gradients(self, state: HeadRows, local: np.ndarray) -> np.ndarray:
         """(k, R) gradients of own rows that are at work over all basis functions, gates applied."""
@@ -401,8 +317,11 @@ class Shard:
         values = {
             h: a for h, a in values.items() if self.heads[h].G is not None
         }  # what is held a proof brings back
-        self.add_light(
-            ids, rows, {h: (ids[used], a[used]) for h, a in values.items() if len(used := np.flatnonzero(a))}
+        add_light(
+            self,
+            ids,
+            rows,
+            {h: (ids[used], a[used]) for h, a in values.items() if len(used := np.flatnonzero(a))},
         )
         light, statistics = self.problem.light, self.pairs.statistics
         blocks = {

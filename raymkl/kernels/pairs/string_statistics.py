@@ -24,7 +24,7 @@ import numpy as np
 
 from ...data.alphabet import bits_per_letter, code_table
 from ...data.strings import lengths_of, letters_and_starts
-from ...data.views import view_of
+from ...data.views import where_of
 from ..loops.sequences import (
     count_kmers,
     invert,
@@ -44,10 +44,6 @@ DIRECT_INDEX = 2**20
 # length of the sequences.
 DENSE_KMERS = 4096
 DENSE_PER_LETTER = 9.0
-
-
-def _where(view: Any) -> str:
-    return "X" if view is None else f"view {view_of(view)!r} of X"
 
 
 @dataclass
@@ -114,14 +110,14 @@ class MatchRuns(Statistic):
         if lengths.min() != lengths.max():
             row = int(np.flatnonzero(lengths != lengths[0])[0])
             raise ValueError(
-                f"weighted-degree kernels compare sequences of equal length, but in {_where(self.view)} row "
-                f"0 has length {lengths[0]} "
+                f"weighted-degree kernels compare sequences of equal length, but in {where_of(self.view)} "
+                f"row 0 has length {lengths[0]} "
                 f"and row {row} has length {lengths[row]}; Spectrum takes sequences of any length"
             )
         if max(self.degrees) > lengths[0]:
             raise ValueError(
                 f"degree={max(self.degrees)} is larger than the length {lengths[0]} of the sequences in "
-                f"{_where(self.view)}"
+                f"{where_of(self.view)}"
             )
 
     def prepare(self, rows, dtype=np.float64, centers=None):
@@ -142,7 +138,7 @@ class MatchRuns(Statistic):
             raise ValueError(
                 "weighted-degree kernels compare sequences of equal length, but there are sequences of "
                 f"length {a.length} and of length "
-                f"{b.length} in {_where(self.view)}"
+                f"{b.length} in {where_of(self.view)}"
             )
 
     def fill(self, a, b, cache, slots):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ...data.rows import row_count
 from ...data.views import is_sparse
 from ...engine import Head, Problem
 from ...kernels.base import Kernel
@@ -42,7 +43,7 @@ def problem_of(
     """
     for head in heads:
         head.norm.check(len(kernels))
-    n = next(iter(rows.values())).shape[0]
+    n = row_count(rows)
     values = n * n * len(kernels)
     learned = normalize not in (None, "spherical")
     families = group(*without_constant_gates(kernels, gating.gates, gating.of_entry, learned), join=True)

@@ -18,7 +18,8 @@ from ...engine.progress import Progress
 from ...kernels.base import Kernel
 from ...kernels.combined import CombinedKernel
 from ...kernels.pairs.families import NO_GATE
-from ..base import _number, effective_weights
+from ..base import effective_weights
+from ..checks import check_number
 from ..classifier import MKLClassifier
 from ..description.diagonals import row_gates
 from ..missing.gating import clustered_norm, layout_of
@@ -56,8 +57,8 @@ class ClusteredMixin:
 
     def _check_params(self) -> None:
         super()._check_params()
-        _number("n_clusters", self.n_clusters, 1, whole=True)
-        _number("n_init", self.n_init, 1, whole=True)
+        check_number("n_clusters", self.n_clusters, 1, whole=True)
+        check_number("n_init", self.n_init, 1, whole=True)
         named = isinstance(self.evenness, str) and self.evenness == "hard"
         number = isinstance(self.evenness, Real) and not isinstance(self.evenness, bool)
         least = 1.0 / self.n_clusters

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from numbers import Integral
 from typing import Any
 
-from ...data.views import view_of
+from ...data.views import where_of
 from ...kernels.base import Kernel
 from .. import reading
 from ..missing.presence import refuse
@@ -78,8 +78,8 @@ def _refuse_matrices(source: Kernel, what: str, rows: dict) -> None:
     for key in source.views:
         if getattr(rows.get(key), "ndim", 2) == 3:
             raise ValueError(
-                f"{what} needs vectors, but {_where(key)} holds ready-made matrices; name a view of vectors, "
-                "or let one of the matrices "
+                f"{what} needs vectors, but {where_of(key)} holds ready-made matrices; name a view of "
+                "vectors, or let one of the matrices "
                 'decide (gating_kernel="uniform" or its number)'
             )
 
@@ -90,13 +90,9 @@ def _refuse_other_reading(source: Kernel, what: str, rows: dict, kernels: list[K
         if key in rows and (key in as_strings) != (key in source.string_views()):
             there, wanted = ("strings", "numbers") if key in as_strings else ("numbers", "strings")
             raise ValueError(
-                f"{what} reads {_where(key)} as {wanted}, the kernels read it as {there}; give it a view of "
-                "its own"
+                f"{what} reads {where_of(key)} as {wanted}, the kernels read it as {there}; give it a view "
+                "of its own"
             )
-
-
-def _where(key: Any) -> str:
-    return "X" if key is None else f"view {view_of(key)!r} of X"
 
 
 def check_columns(views: list, rows: dict, n_train: int, what: str) -> None:

@@ -23,7 +23,8 @@ from ...kernels.base import Kernel
 from ...kernels.combined import CombinedKernel
 from ...kernels.formulas import Linear
 from ...kernels.pairs.families import NO_GATE
-from ..base import _number, effective_weights
+from ..base import effective_weights
+from ..checks import check_number
 from ..classifier import MKLClassifier
 from ..description.diagonals import row_gates
 from ..runs.callbacks import run_of, stop_was_asked
@@ -180,7 +181,7 @@ class LocalizedMKLClassifier(MKLClassifier):
 
     def _check_params(self) -> None:
         super()._check_params()
-        _number("n_init", self.n_init, 1, whole=True)
+        check_number("n_init", self.n_init, 1, whole=True)
         kind = self.gating
         if not (isinstance(kind, str) and kind in GATINGS):
             raise ValueError(f"gating must be one of {', '.join(map(repr, GATINGS))}; got {kind!r}")

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ...data.rows import row_count
 from ...engine.programs.clusters import gates_of
 from ...kernels.base import Kernel, Scaled
 from ...kernels.pairs.families import NO_GATE
@@ -146,7 +147,7 @@ def gates_of_new(
     first = {gate: entry for entry, gate in reversed(list(enumerate(of_entry))) if gate != NO_GATE}
     if not first:
         return None
-    n = next(iter(rows.values())).shape[0]
+    n = row_count(rows)
     used = sorted({entry % len(kernels) for entry in first.values()}) if spherical else []
     length_of = dict(zip(used, lengths([kernels[m] for m in used], rows), strict=True))
     clusters = None if patterns is None else presence.clusters(patterns)

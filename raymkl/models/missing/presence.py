@@ -15,7 +15,7 @@ import numpy as np
 from ...data.store import is_store
 from ...data.views import is_dict, is_views, view_name, view_of
 from ...kernels.base import Kernel
-from ...kernels.formulas import Absence
+from ...kernels.given import Absence
 
 # What an estimator may do about rows that lack a view.
 CHOICES = ("error", "zero", "neutral", "scaled", "pattern")

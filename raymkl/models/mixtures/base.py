@@ -12,18 +12,19 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from ...data.views import is_sparse, is_views
-from ...engine import Problem, RayParams
+from ...engine import Problem
 from ...engine.placed import PlacedRows
 from ...engine.programs.clustered.program import MixtureProgram
 from ...engine.programs.clustered.settings import Learned, MachineSettings, MixtureSettings
-from ...engine.session import SessionRows, check_engine
+from ...engine.session import SessionRows
 from ...kernels.formulas import Linear
 from ...optim.mixture.posterior import Posterior, expected_weights, predictive, shares_of
 from .. import reading, sources
-from ..base import _number
+from ..checks import check_number, check_place, given_weights
+from ..files.saving import Saves
 from ..missing.presence import refuse
 from ..runs.callbacks import WithCallbacks, run_of, stop_was_asked
 
@@ -35,26 +36,22 @@ MOST_GIBBS_ROWS = 5_000
 TILE = 2**20
 
 
-class BaseMixture(WithCallbacks):
+class BaseMixture(WithCallbacks, Saves):
     """Base of the mixtures; see `DirichletProcessMixture` for the parameters and attributes."""
 
     # -- checks ------------------------------------------------------------------------------------
 
     def _check_params(self) -> None:
         """Raise ValueError or TypeError that names the argument, what came and what is accepted."""
-        _number("n_clusters", self.n_clusters, 1, whole=True)
-        _number("concentration", self.concentration, 0.0, strict=True)
-        _number("max_iter", self.max_iter, 1, whole=True)
-        _number("tol", self.tol, 0.0)
+        check_number("n_clusters", self.n_clusters, 1, whole=True)
+        check_number("concentration", self.concentration, 0.0, strict=True)
+        check_number("max_iter", self.max_iter, 1, whole=True)
+        check_number("tol", self.tol, 0.0)
         if self.inference not in INFERENCES:
             raise ValueError(
                 f"inference must be one of {', '.join(map(repr, INFERENCES))}; got {self.inference!r}"
             )
-        check_engine(self.engine)
-        if self.ray_params is not None and not isinstance(self.ray_params, RayParams):
-            raise TypeError(
-                f"ray_params must be a raymkl.RayParams or None, got {type(self.ray_params).__name__}"
-            )
+        check_place(self.engine, self.ray_params)
         if self.prior is not None and not isinstance(self.prior, dict):
             raise TypeError(
                 f"prior must be None or a dict with any of {', '.join(PRIOR_PARTS)}; got {self.prior!r}"
@@ -68,9 +65,9 @@ class BaseMixture(WithCallbacks):
         parts, d = dict(self.prior or {}), n_columns
         for name in ("mean_precision", "spread"):
             if name in parts:
-                _number(f"prior[{name!r}]", parts[name], 0.0, strict=True)
+                check_number(f"prior[{name!r}]", parts[name], 0.0, strict=True)
         if "degrees_of_freedom" in parts:
-            _number("prior['degrees_of_freedom']", parts["degrees_of_freedom"], d - 1, strict=True)
+            check_number("prior['degrees_of_freedom']", parts["degrees_of_freedom"], d - 1, strict=True)
         if "scatter" in parts and "spread" in parts:
             raise ValueError(
                 "prior has both scatter and spread; spread is for a scatter made of the variances of the "
@@ -97,9 +94,7 @@ class BaseMixture(WithCallbacks):
 
     def _check_weights(self, sample_weight: Any, n: int) -> np.ndarray:
         """(n,) weights, some of them positive; those of Gibbs sampling are 0 or 1."""
-        weights = _check_sample_weight(
-            sample_weight, np.empty((n, 1)), dtype=np.float64, ensure_non_negative=True
-        )
+        weights = given_weights(sample_weight, n)
         used = weights[weights > 0]
         if len(used) == 0:
             raise ValueError("sample_weight has no positive weight; at least one row must count")
@@ -258,18 +253,6 @@ class BaseMixture(WithCallbacks):
             Rows sum to one.
         """
         return np.concatenate([shares_of(logs)[0] for _, logs in self._logs(X)])
-
-    def save(self, path: Any) -> None:
-        """Write the fitted model to an Arrow file (see `raymkl.load`).
-
-        Parameters
-        ----------
-        path : str or path
-            File to write.
-        """
-        from ...io import save
-
-        save(self, path)
 
 
 def check_restored(model: BaseMixture) -> None:

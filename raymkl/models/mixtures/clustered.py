@@ -11,10 +11,9 @@ from sklearn.utils.validation import check_is_fitted
 from ...engine import RayParams
 from ...engine.programs.clustered.rows import noise_of
 from ...engine.programs.clustered.settings import Learned, MachineSettings
-from ...kernels.random_features import frequencies, log_probabilities, moved_origin
+from ...kernels.features.random_features import frequencies, log_probabilities, moved_origin
 from ...optim.mixture.posterior import shares_of
-from ..base import _number
-from ..classifier import MKLClassifier
+from ..checks import check_labels, check_number
 from ..dataset_answers import datasets_too
 from ..runs.callbacks import a_run
 from .base import BaseMixture
@@ -162,15 +161,13 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
     def _check_params(self) -> None:
         super()._check_params()
         for name in ("n_features", "epochs", "batch_size"):
-            _number(name, getattr(self, name), 1, whole=True)
-        _number("final_epochs", self.final_epochs, 0, whole=True)
+            check_number(name, getattr(self, name), 1, whole=True)
+        check_number("final_epochs", self.final_epochs, 0, whole=True)
         for name in ("C", "scale", "learning_rate"):
-            _number(name, getattr(self, name), 0.0, strict=True)
-        _number("label_weight", self.label_weight, 0.0)
+            check_number(name, getattr(self, name), 0.0, strict=True)
+        check_number("label_weight", self.label_weight, 0.0)
         if not isinstance(self.learn_scales, bool | np.bool_):
             raise ValueError(f"learn_scales must be True or False, got {self.learn_scales!r}")
-
-    _check_labels = MKLClassifier._check_labels
 
     # -- training ----------------------------------------------------------------------------------
 
@@ -198,7 +195,7 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
         X, y = self._source_of(X, y)
         rows = self._read(X, reset=True)
         n = rows[None].shape[0]
-        y = self._check_labels(y, n)
+        y = check_labels(y, n)
         weights = self._check_weights(sample_weight, n)
         classes = np.unique(y)
         empty = [label for label in classes.tolist() if not np.any(weights[y == label] > 0)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from dataclasses import replace
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -15,28 +15,28 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from ...data.lazy_rows import SourceView, fetch
+from ...data.lazy_rows import SourceView
+from ...data.rows import row_count
 from ...engine import Head, RayParams
 from ...engine.placed import PlacedRows
 from ...engine.programs.dual_averaging import Task, choose_landmarks, exponent
 from ...engine.programs.landmarks import WINDOW_ROWS, Featured, LandmarkAveraging, State
 from ...engine.programs.lost_margins import Averaged, LostMargins
-from ...engine.session import check_engine
 from ...kernels.base import Kernel
-from ...kernels.pairs.families import NO_GATE
+from ...kernels.normalize import KINDS, zeta_of
 from ...optim.losses import Hinge
 from ...optim.norms import LpNorm
-from ..base import BaseMKL, _number
+from ..base import BaseMKL
+from ..checks import check_labels, check_number, check_place, label_weights
 from ..classifier import MKLClassifier
 from ..dataset_answers import datasets_too
-from ..description.diagonals import row_gates
-from ..description.tails import ZETA, costs_of, tail_sums
-from ..expansion import Expansion
+from ..description.tails import costs_of
 from ..reading import is_matrix
 from ..runs.callbacks import a_run, run_of, stop_was_asked
+from .landmarks import expansion_over, rows_of_landmarks
+from .prices import costs_of_stream, tails_and_costs
 from .stream import Stream, all_classes, labels_among, weights_of
 
-NORMALIZE = (None, "multiplicative", "spherical", "trace", "tail")
 NO_ROWS = "needs rows to compare, which ready-made matrices do not have; use None"
 
 
@@ -181,39 +181,28 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     # -- checks ------------------------------------------------------------------------------------
 
     def _check_params(self) -> None:
-        _number("C", self.C, 0.0, strict=True)
-        _number("tol", self.tol, 0.0, strict=True)
-        _number("beta", self.beta, 0.0)
-        _number("batch_size", self.batch_size, 1, whole=True)
-        _number("max_iter", self.max_iter, 1, whole=True)
+        check_number("C", self.C, 0.0, strict=True)
+        check_number("tol", self.tol, 0.0, strict=True)
+        check_number("beta", self.beta, 0.0)
+        check_number("batch_size", self.batch_size, 1, whole=True)
+        check_number("max_iter", self.max_iter, 1, whole=True)
         if self.p is not None and not (
             isinstance(self.p, Real) and not isinstance(self.p, bool) and 1 < self.p <= 2
         ):
             raise ValueError(
                 f"p must be a number in (1, 2] or None, the block norm over kernels; got {self.p!r}"
             )
-        known = self.normalize is None or (isinstance(self.normalize, str) and self.normalize in NORMALIZE)
-        if not known and self._zeta() is None:
+        known = self.normalize is None or (isinstance(self.normalize, str) and self.normalize in KINDS)
+        if not known and zeta_of(self.normalize) is None:
             raise ValueError(
-                f"normalize must be one of {', '.join(map(repr, NORMALIZE))}; got {self.normalize!r}"
+                f"normalize must be one of {', '.join(map(repr, KINDS))}; got {self.normalize!r}"
             )
         if self.n_landmarks is not None:
-            _number("n_landmarks", self.n_landmarks, 1, whole=True)
+            check_number("n_landmarks", self.n_landmarks, 1, whole=True)
             if isinstance(self.kernels, str) and self.kernels == "precomputed":
                 raise ValueError(f"n_landmarks={self.n_landmarks} {NO_ROWS}")
-        check_engine(self.engine)
-        if self.ray_params is not None and not isinstance(self.ray_params, RayParams):
-            raise TypeError(
-                f"ray_params must be a raymkl.RayParams or None, got {type(self.ray_params).__name__}"
-            )
+        check_place(self.engine, self.ray_params)
         costs_of(self.kernel_costs)
-
-    def _zeta(self) -> int | None:
-        """How many eigenvalues normalisation by tail sums leaves out; None for other kinds."""
-        if isinstance(self.normalize, str):
-            return ZETA if self.normalize == "tail" else None
-        zeta = getattr(self.normalize, "zeta", None)
-        return int(zeta) if isinstance(zeta, Integral) else None
 
     def _check_rows(self, kernels: list[Kernel], n: int) -> None:
         """Checks that need the number of rows that count, or the kernels."""
@@ -227,9 +216,6 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
                 f"n_landmarks={self.n_landmarks} is more than the {n} rows (of positive weight) that there "
                 "are"
             )
-
-    _check_labels = MKLClassifier._check_labels
-    _row_weights = MKLClassifier._row_weights
 
     # -- training ----------------------------------------------------------------------------------
 
@@ -256,7 +242,18 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         self._forget()
         self.kernels_ = kernels
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        normalisation, costs = self._tails(rows, kernels, weights)
+        tails, normalisation, costs = tails_and_costs(
+            rows,
+            kernels,
+            weights > 0,
+            self.normalize,
+            self.beta,
+            self.kernel_costs,
+            self.engine,
+            self.ray_params,
+        )
+        if tails is not None:
+            self.tail_sums_ = tails
         task = self._task(y, weights, len(kernels), costs, seed)
         if self.n_landmarks is None:
             self._fit_kernels(rows, kernels, task, normalisation)
@@ -297,10 +294,10 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
             raise ValueError("requires y to be passed, but the target y is None")
         X, y = self._source_of(X, y)
         _, rows, kernels = self._read(X, reset=reset)
-        n = next(iter(rows.values())).shape[0]
+        n = row_count(rows)
         if classes is None:
-            y = self._check_labels(y, n)
-            weights = self._row_weights(sample_weight, y, n)
+            y = check_labels(y, n)
+            weights = label_weights(sample_weight, self.class_weight, y)
         else:
             y = labels_among(y, n, classes)
             weights = weights_of(sample_weight, self.class_weight, y)
@@ -324,27 +321,7 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     def _set_constants(
         self, rows: dict, kernels: list[Kernel], heads: list[Head], known: dict | None = None
     ) -> None:
-        """Nothing: prices and tail sums are those of `_tails`."""
-
-    def _tails(
-        self, rows: dict, kernels: list[Kernel], weights: np.ndarray
-    ) -> tuple[np.ndarray | None, np.ndarray]:
-        """Factors (M,) of normalisation by tail sums, or None for another kind, and costs (M,): tail sums are
-        of the kernels as given.
-        """
-        used, zeta, costs = weights > 0, self._zeta(), costs_of(self.kernel_costs, len(kernels))
-        priced = isinstance(costs, str) and self.beta > 0
-        sums: dict[int, np.ndarray] = {}
-        for wanted in dict.fromkeys(([] if zeta is None else [zeta]) + ([ZETA] if priced else [])):
-            # A kernel without a tail costs nothing, but cannot be divided by it.
-            sums[wanted] = tail_sums(
-                rows, kernels, used, wanted, self.engine, self.ray_params, needed=wanted == zeta
-            )
-        if sums:
-            self.tail_sums_ = sums[ZETA if zeta is None else zeta]
-        if costs is None or isinstance(costs, str):
-            costs = sums[ZETA] / used.sum() if priced else np.ones(len(kernels))
-        return None if zeta is None else 1.0 / sums[zeta], costs
+        """Nothing: prices and tail sums are found by `tails_and_costs`."""
 
     def _run(
         self, rows: dict, kernels: list[Kernel], program: Any, weights: np.ndarray, gating: Any = None
@@ -361,7 +338,7 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
     def _head(self, weights: np.ndarray) -> Head:
         """What normalisation goes by."""
-        kind = self.normalize if isinstance(self.normalize, str) and self._zeta() is None else None
+        kind = self.normalize if isinstance(self.normalize, str) and zeta_of(self.normalize) is None else None
         return Head(np.zeros(len(weights)), weights, Hinge(), LpNorm(2.0), normalize=kind)
 
     def _fit_kernels(
@@ -378,15 +355,11 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         self._expand(effective, rows, problem.gates, gate_of_entry)
 
     def _fit_landmarks(self, rows: dict, task: Task, normalisation: np.ndarray | None) -> None:
-        n, landmark_rows = len(task.y), self._rows_of(rows, self.landmarks_)
+        n, landmark_rows = len(task.y), rows_of_landmarks(rows, self.kernels_, self.landmarks_)
         found = self._average(rows, task, landmark_rows, normalisation, None, stream=False)
         self.history_ = found.history
         self._stream = Stream.after(found, task.seed, self.history_[-1]["epoch"]).kept
         self._keep_landmarks(found, landmark_rows, n)
-
-    def _rows_of(self, rows: dict, ids: np.ndarray) -> dict:
-        """Features of some rows by view key, of the views that kernels read."""
-        return fetch({key: rows[key] for kernel in self.kernels_ for key in kernel.views}, ids)
 
     def _average(
         self,
@@ -416,21 +389,10 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     def _keep_landmarks(self, found: Featured, landmark_rows: dict, n: int) -> None:
         """The model over landmarks. n : rows that it was trained on."""
         self._keep_weights(found.mu)
-        K, M, L = found.points.shape
         effective = found.mu * found.normalisation
         self.support_, self.landmark_coef_ = self.landmarks_, found.points * effective[:, None]
         spherical = isinstance(self.normalize, str) and self.normalize == "spherical"
-        self.expansion_ = Expansion(
-            kernels=self.kernels_,
-            weights=np.tile(effective, (K, 1)),
-            coefficients=np.ones((K, L)),
-            support=self.landmarks_,
-            support_rows=landmark_rows,
-            n_train=n,
-            gate_of_entry=list(range(M)) if spherical else [NO_GATE] * M,
-            support_gates=row_gates(self.kernels_, landmark_rows) if spherical else None,
-            entry_factors=found.points,
-        )
+        self.expansion_ = expansion_over(self.landmarks_, landmark_rows, self.kernels_, found, spherical, n)
 
     # -- rows that keep coming ---------------------------------------------------------------------
 
@@ -465,7 +427,7 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         """
         self._check_params()
         first = not hasattr(self, "_stream")
-        if self._zeta() is not None or (isinstance(self.kernel_costs, str) and self.beta > 0):
+        if zeta_of(self.normalize) is not None or (isinstance(self.kernel_costs, str) and self.beta > 0):
             raise ValueError(
                 "tail sums are those of all rows, which a stream does not show; use another normalize and "
                 "kernel_costs"
@@ -478,14 +440,17 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
             self.kernels_, self.n_iter_ = kernels, 0
             seed = int(check_random_state(self.random_state).randint(2**31 - 1))
             self.landmarks_ = choose_landmarks(np.flatnonzero(weights), int(self.n_landmarks), seed)
-            landmark_rows, state, normalisation, before = self._rows_of(rows, self.landmarks_), None, None, 0
+            landmark_rows, state, normalisation, before = (
+                rows_of_landmarks(rows, self.kernels_, self.landmarks_),
+                None,
+                None,
+                0,
+            )
         else:
             stream = Stream.of(self._stream)
             state, seed, normalisation = stream.state, stream.seed, stream.normalisation
             landmark_rows, before = self.expansion_.support_rows, self.expansion_.n_train
-        costs = costs_of(self.kernel_costs, len(self.kernels_))
-        if not isinstance(costs, np.ndarray):
-            costs = np.ones(len(self.kernels_))
+        costs = costs_of_stream(self.kernel_costs, len(self.kernels_))
         task = self._task(y, weights, len(self.kernels_), costs, seed)
         found = self._average(rows, task, landmark_rows, normalisation, state, stream=True)
         stream = Stream.after(found, seed)

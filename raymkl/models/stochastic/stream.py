@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 from sklearn.utils import column_or_1d
-from sklearn.utils.validation import _check_sample_weight
 
 from ...engine.programs.dual_averaging import Task, norm
 from ...engine.programs.landmarks import Featured, State
+from ..checks import check_lengths, given_weights
 
 
 @dataclass
@@ -80,8 +80,7 @@ def all_classes(classes: Any, known: np.ndarray | None) -> np.ndarray:
 def labels_among(y: Any, n: int, classes: np.ndarray) -> np.ndarray:
     """(n,) labels that are among the classes; not all of these need be there."""
     y = column_or_1d(y, warn=True)
-    if len(y) != n:
-        raise ValueError(f"X and y have different lengths: X has {n} rows, y has {len(y)}")
+    check_lengths(n, len(y))
     unknown = y[~np.isin(y, classes)]
     if len(unknown):
         raise ValueError(
@@ -92,9 +91,7 @@ def labels_among(y: Any, n: int, classes: np.ndarray) -> np.ndarray:
 
 def weights_of(sample_weight: Any, class_weight: Any, y: np.ndarray) -> np.ndarray:
     """(n,) weights of rows: sample_weight times the weight of their class, some of them above 0."""
-    weights = _check_sample_weight(
-        sample_weight, np.empty((len(y), 1)), dtype=np.float64, ensure_non_negative=True
-    )
+    weights = given_weights(sample_weight, len(y))
     if isinstance(class_weight, dict):
         by_class = np.array([class_weight.get(label, 1.0) for label in y.tolist()], np.float64)
         if not np.all(np.isfinite(by_class) & (by_class >= 0)):

@@ -11,7 +11,7 @@ from raymkl.engine.heads.head import HeadSolver
 from raymkl.engine.pools.local import LocalPool
 from raymkl.engine.rounds.coordinator import Coordinator
 from raymkl.kernels import Linear, rbf
-from raymkl.optim.weight_rules import Follow
+from raymkl.optim.weights import Follow
 from tests.builders import head_of
 from tests.engine.given_points import entries, problem_of
 from tests.engine.lossy_pool import Fault, LossyPool

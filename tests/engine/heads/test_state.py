@@ -21,7 +21,7 @@ from raymkl.engine.heads.state import (
 from raymkl.engine.heads.summary import HeadSummary
 from raymkl.optim.certificate import Certificate
 from raymkl.optim.losses import EpsilonInsensitive
-from raymkl.optim.weight_rules import Follow
+from raymkl.optim.weights import Follow
 from tests.builders import head_of
 
 Y = np.where(np.arange(8) % 2, -1.0, 1.0)

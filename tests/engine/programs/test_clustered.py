@@ -11,8 +11,8 @@ from raymkl import ClusteredMKLClassifier, DirichletProcessMixture, RayParams
 from raymkl.engine import run as train_module
 from raymkl.engine.events import Outcome
 from raymkl.engine.faults.policy import FailurePolicy
+from raymkl.engine.programs.clustered import on_shards
 from raymkl.engine.programs.clustered import program as module
-from raymkl.engine.programs.clustered import rows as on_shards
 from raymkl.engine.rounds.coordinator import Coordinator
 from tests.engine.lossy_pool import Fault, LossyPool, travelled
 

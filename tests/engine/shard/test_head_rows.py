@@ -10,8 +10,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 from raymkl import MKLClassifier, RayParams
 from raymkl.engine import plan
-from raymkl.engine.heads import head as head_solver
+from raymkl.engine.heads import asked
 from raymkl.engine.heads import state as head_state
+from raymkl.engine.heads.head import HeadSolver
 from raymkl.engine.rounds.proving import proof_request
 from raymkl.engine.shard import proof
 from raymkl.engine.shard.head_rows import WORTH_LEAVING, HeadRows
@@ -203,13 +204,13 @@ def optimum():
 
 def leave_too_early(monkeypatch, proofs):
     """Let violators leave as well until there were so many proofs."""
-    rule = head_solver.HeadSolver.leave.fget
+    rule = HeadSolver.leave.fget
 
     def leave(solver):
         hasty = solver.head.shrinks and solver.certificate is not None and solver.course.proofs < proofs
         return (solver.seen.middle, -solver.violation) if hasty else rule(solver)
 
-    monkeypatch.setattr(head_solver.HeadSolver, "leave", property(leave))
+    monkeypatch.setattr(HeadSolver, "leave", property(leave))
     monkeypatch.setattr(proof, "FEWEST_AT_WORK", 8)
 
 
@@ -259,7 +260,7 @@ def test_rows_leave_as_it_shows(monkeypatch, dtype):
     seen = Seen(monkeypatch)
     model = fit(dtype)
     assert min(seen.at_work) < 0.8 * N / 2
-    monkeypatch.setattr(head_solver, "SETTLING", -1.0)
+    monkeypatch.setattr(asked, "SETTLING", -1.0)
     seen.at_work.clear()
     whole = fit(dtype)
     assert not seen.at_work and model.converged_ and whole.converged_
@@ -273,7 +274,7 @@ def test_f_of_rows_that_left(monkeypatch):
     from raymkl.engine.rounds.coordinator import Coordinator
 
     for name, value in (("SETTLING", 10.0), ("LEAVING", 0.0), ("NEAR", 0.0)):
-        monkeypatch.setattr(head_solver, name, value)
+        monkeypatch.setattr(asked, name, value)
     held_out = np.arange(0, N, 5)
     bounds = np.where(np.isin(np.arange(N), held_out), 0.0, 1.0)
     problem = problem_of(BANK, N)

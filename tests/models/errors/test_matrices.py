@@ -123,7 +123,7 @@ def test_a_stack_of_prediction_that_has_nan():
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("moved", [False, True])
 def test_entries_that_are_not_finite_are_named(value, word, place, dtype, moved, monkeypatch):
-    monkeypatch.setattr(reading, "CHECKED_BYTES", 5000)  # several portions
+    monkeypatch.setattr(reading.numbers, "CHECKED_BYTES", 5000)  # several portions
     bad = K.astype(dtype)
     bad[place] = value
     bad = np.moveaxis(np.ascontiguousarray(np.moveaxis(bad, 2, 0)), 0, 2) if moved else bad
@@ -133,10 +133,10 @@ def test_entries_that_are_not_finite_are_named(value, word, place, dtype, moved,
 def test_very_large_entries_are_finite():
     """Their squares are not."""
     large = np.full((3, 4), 1e200)
-    assert reading._first_not_finite(large) is None
+    assert reading.numbers.first_not_finite(large) is None
     large[2, 1] = -np.inf
-    assert reading._first_not_finite(large) == (2, 1)
-    assert reading._first_not_finite(np.empty((0, 3))) is None and reading._first_not_finite(
+    assert reading.numbers.first_not_finite(large) == (2, 1)
+    assert reading.numbers.first_not_finite(np.empty((0, 3))) is None and reading.numbers.first_not_finite(
         np.full(3, np.nan)
     ) == (0,)
 
@@ -144,7 +144,7 @@ def test_very_large_entries_are_finite():
 @pytest.mark.parametrize("room", [True, False])
 def test_a_stack_with_its_axes_moved(room, monkeypatch):
     """Copied where there is memory for it, else read as it lies; the model is the same."""
-    monkeypatch.setattr(reading, "free_memory", lambda: 10**9 if room else 0)
+    monkeypatch.setattr(reading.matrices, "free_memory", lambda: 10**9 if room else 0)
     moved = np.moveaxis(np.ascontiguousarray(np.moveaxis(K, 2, 0)), 0, 2)
     assert reading.precomputed_stack(moved, square=True).flags.c_contiguous == room
     one, other = fit(K), fit(moved)

@@ -76,7 +76,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch):
     """Every pass takes several batches."""
-    monkeypatch.setattr(sources, "MOST_BATCH_ROWS", 23)
+    monkeypatch.setattr(sources.source, "MOST_BATCH_ROWS", 23)
 
 
 def model(kind=MKLClassifier, shards=3, **more):
@@ -342,7 +342,7 @@ def test_other_errors(folder, tmp_path):
 
 def test_what_is_too_large_for_memory_is_refused(folder, monkeypatch):
     fitted = model().fit(folder / "train.parquet", "label")
-    monkeypatch.setattr(row_sources, "MOST_IN_MEMORY", 1000)
+    monkeypatch.setattr(row_sources.inputs, "MOST_IN_MEMORY", 1000)
     assert fitted.predict(folder / "test.parquet").shape == (50,)  # streamed
     with pytest.raises(ValueError, match=r"50 rows.*at most"):
         fitted.contributions(folder / "test.parquet")
@@ -353,7 +353,7 @@ def test_inputs_of_searches_are_read_into_memory(folder, monkeypatch):
     assert table.equals(columns(X)) and labels.tolist() == LABELS.tolist()
     assert row_sources.loaded(X, Y, model())[0] is X
     assert row_sources.loaded("store", Y, model(kernels="precomputed"))[0] == "store"
-    monkeypatch.setattr(row_sources, "MOST_IN_MEMORY", 1000)
+    monkeypatch.setattr(row_sources.inputs, "MOST_IN_MEMORY", 1000)
     with pytest.raises(ValueError, match="into memory"):
         row_sources.loaded(folder / "train.parquet", "label", model())
 

@@ -17,7 +17,8 @@ from raymkl import MKLClassifier
 from raymkl.data import sources
 from raymkl.data.tables import Columns, DataError, open_columns
 from raymkl.kernels import RBF, Linear
-from raymkl.models.table_model import Preparation, PreparedSource, TableModel
+from raymkl.models.preparation import Preparation, PreparedSource
+from raymkl.models.table_model import TableModel
 from tests.reference import noisy_problem
 
 X, Y = noisy_problem(80, seed=41)
@@ -167,7 +168,7 @@ def test_columns_of_text_come_back(tmp_path):
 @pytest.fixture
 def stored(tmp_path, monkeypatch):
     """The frame as a Parquet file, read in batches of 13 rows."""
-    monkeypatch.setattr(sources, "MOST_BATCH_ROWS", 13)
+    monkeypatch.setattr(sources.source, "MOST_BATCH_ROWS", 13)
     parquet.write_table(
         pa.Table.from_pandas(FRAME.assign(label=Y)), tmp_path / "t.parquet", row_group_size=30
     )

@@ -12,7 +12,7 @@ from sklearn.svm import LinearSVC
 
 import raymkl
 from raymkl import ClusteredMKLClassifier, RayParams, Session
-from raymkl.kernels.random_features import features, frequencies, hinge
+from raymkl.kernels.features.random_features import features, frequencies, hinge
 from tests.optim.mixture import reference as slow
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from raymkl.optim.cutting_planes import CuttingPlanes
 from raymkl.optim.norms import GroupedNorm, LpNorm, weight_norm
 from raymkl.optim.subproblem import weight_response
+from raymkl.optim.weights.cutting_planes import CuttingPlanes
 from tests.reference import dual_exponent
 
 NORMS = [1.0, 1.2, 4 / 3, 2.0, 4.0, np.inf]

@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize
 
 from raymkl.optim.norms import LpNorm, PricedNorm
-from raymkl.optim.weight_rules import Follow, HoldAnalytic, rule_of
+from raymkl.optim.weights import Follow, HoldAnalytic, rule_of
 
 NORMS = [1.05, 4 / 3, 2.0, 3.0]
 

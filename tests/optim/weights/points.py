@@ -4,7 +4,7 @@ import numpy as np
 
 from raymkl.optim.certificate import Certificate
 from raymkl.optim.norms import LpNorm
-from raymkl.optim.weight_rules import CertifiedPoint, rule_of
+from raymkl.optim.weights import CertifiedPoint, rule_of
 
 M, TOL = 5, 1e-3
 ALL = np.ones(M, bool)

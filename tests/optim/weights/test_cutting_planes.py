@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from raymkl.optim.cutting_planes import PATIENCE, CuttingPlanes
 from raymkl.optim.norms import LpNorm, weight_norm
+from raymkl.optim.weights.cutting_planes import PATIENCE, CuttingPlanes
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*being approximated"

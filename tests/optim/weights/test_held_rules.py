@@ -5,9 +5,9 @@ out.
 import numpy as np
 import pytest
 
-from raymkl.optim.cutting_planes import CuttingPlanes
 from raymkl.optim.norms import LpNorm
-from raymkl.optim.weight_rules import Stride, fixed_point, lifted
+from raymkl.optim.weights.cutting_planes import CuttingPlanes
+from raymkl.optim.weights.stride import Stride, fixed_point, lifted
 from tests.optim.weights.points import ALL, M, S, made, seen, start
 
 RNG = np.random.default_rng(4)

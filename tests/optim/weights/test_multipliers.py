@@ -7,8 +7,8 @@ import pytest
 from scipy.optimize import nnls
 
 from raymkl.optim.certificate import Certificate
-from raymkl.optim.multipliers import Multipliers, TiltedNorm, few_weights
 from raymkl.optim.norms import GroupedNorm, LpNorm
+from raymkl.optim.weights.multipliers import Multipliers, TiltedNorm, few_weights
 
 NORMS = [LpNorm(1.0), LpNorm(1.002), GroupedNorm(1.0, (0, 0, 1, 1, 1)), GroupedNorm(1.003, (0, 1, 0, 1, 1))]
 

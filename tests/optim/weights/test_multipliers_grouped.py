@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from raymkl.optim.certificate import Certificate
-from raymkl.optim.multipliers import Multipliers, TiltedNorm
 from raymkl.optim.norms import GroupedNorm
+from raymkl.optim.weights.multipliers import Multipliers, TiltedNorm
 
 M, ALL, TOL = 6, np.ones(6, bool), 1e-3
 GROUPS = (0, 1, 0, 2, 1, 0)

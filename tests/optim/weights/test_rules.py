@@ -7,7 +7,7 @@ import pytest
 
 from raymkl.optim.norms import GroupedNorm, LpNorm, weight_norm
 from raymkl.optim.subproblem import line_search, weight_response
-from raymkl.optim.weight_rules import FixedPoint, Follow, FollowMultipliers, HoldAnalytic, HoldCuts, Led
+from raymkl.optim.weights import FixedPoint, Follow, FollowMultipliers, HoldAnalytic, HoldCuts, Led
 from tests.optim.weights.points import ALL, NOISE, TOL, M, S, made, seen, start
 
 RNG = np.random.default_rng(4)

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from raymkl.optim.norms import ElasticNetNorm, GroupedNorm, QuadraticNorm
-from raymkl.optim.weight_rules import (
+from raymkl.optim.weights import (
     FixedPoint,
     Follow,
     FollowMultipliers,
     HoldAnalytic,
     HoldCuts,
     rule_of,
-    stride_of,
 )
+from raymkl.optim.weights.stride import stride_of
 from tests.optim.weights.points import ALL, TOL, M, seen
 
 CHAIN = 2.5 * np.eye(M) - np.eye(M, k=1) - np.eye(M, k=-1)

@@ -26,13 +26,22 @@ from ....data.packed import digest
 from ....optim.mixture.descent import Adam, steps_of_epoch
 from ....optim.mixture.gibbs import sweep
 from ....optim.mixture.merging import Costs, choose_merges, merged_statistics
-from ....optim.mixture.posterior import Posterior, Statistics, best_order, divergence, posterior_of
+from ....optim.mixture.posterior import (
+    Posterior,
+    Statistics,
+    best_order,
+    divergence,
+    posterior_of,
+    statistics_of,
+)
 from ...rounds.coordinator import Coordinator
 from ..program import Program
-from . import rows as on_shards
-from .machines import Batch, Layout, Machines
+from . import on_shards
+from .descent import better_of, epoch_of_steps, machines_in, new_machines, usual_log_scales
+from .machines import Layout, Machines
+from .on_shards import NAME
 from .place import Frame, Place, packed, unpacked
-from .rows import NAME, Pass
+from .rows import Pass
 from .settings import Learned, MixtureSettings
 from .start import first_statistics, mean_and_variances, prior_of, spreads, sum_of
 
@@ -41,8 +50,6 @@ PASSES = 5
 # Without machines, merges are looked for when an iteration raises the bound by less than this per unit of
 # weight.
 SETTLED = 1e-3
-# Logarithms of scales stay within this of the usual ones, whatever the rate.
-FARTHEST_SCALES = 12.0
 SHARES, LAYOUT = "shares", "layout"
 # Where a run can be: before the passes of an iteration; amid a descent, of an iteration, after the mixture,
 # or of the final phase; done.
@@ -140,20 +147,9 @@ class MixtureProgram(Program):
         K = len(statistics.counts)
         machines = None
         if settings.machines is not None:
-            machines = self._new_machines(np.arange(K), np.arange(K))
+            machines = new_machines(settings.machines, self.frame.spread, np.arange(K), np.arange(K))
         posterior, machines = self._renewed(statistics, machines)
         self.place = Place(MIXTURE, 1, posterior, machines, next_stamp=K, next_origin=K)
-
-    def _new_machines(self, origins: np.ndarray, stamps: np.ndarray) -> Machines:
-        """Machines of zeros with the usual scales."""
-        settings = self.settings.machines
-        coef = np.zeros((len(origins), settings.n_classes, 2 * settings.n_features))
-        return Machines(coef, np.tile(self._usual_log_scales(), (len(origins), 1)), origins, stamps)
-
-    def _usual_log_scales(self) -> np.ndarray:
-        """(d,) that machines begin with."""
-        spread = self.frame.spread
-        return np.log(self.settings.machines.scale * np.sqrt(2.0 / len(spread)) / spread)
 
     def _renewed(
         self, statistics: Statistics, machines: Machines | None
@@ -294,7 +290,7 @@ class MixtureProgram(Program):
         position[slots] = np.arange(len(slots))
         place.labels = position[labels]
         shares = (place.labels[:, None] == np.arange(len(slots))).astype(float)
-        place.posterior = posterior_of(on_shards.statistics_of(U, shares), self.frame.prior)
+        place.posterior = posterior_of(statistics_of(U, shares), self.frame.prior)
         self.place.samples.append(place.labels)
         found = self._pass()
         bound = self._bound(found)
@@ -319,19 +315,16 @@ class MixtureProgram(Program):
         own.
         """
         place = self.place
-        old = place.machines
         count = int(np.count_nonzero(fresh[slots]))
-        new = self._new_machines(place.next_origin + np.arange(count), place.next_stamp + np.arange(count))
+        new = new_machines(
+            self.settings.machines,
+            self.frame.spread,
+            place.next_origin + np.arange(count),
+            place.next_stamp + np.arange(count),
+        )
         place.next_origin += count
         place.next_stamp += count
-        both = Machines(
-            *(
-                np.concatenate([getattr(old, name), getattr(new, name)])
-                for name in ("coef", "log_scales", "origins", "stamps")
-            )
-        )
-        where = np.where(fresh[slots], len(old.stamps) + np.cumsum(fresh[slots]) - 1, slots)
-        return both.take(where)
+        return machines_in(slots, fresh, place.machines, new)
 
     def _end_iteration(self, bound: float, more: bool = False) -> None:
         """Go on with the next iteration, or with what comes after the last one.
@@ -392,32 +385,11 @@ class MixtureProgram(Program):
             place.descent = Adam(
                 place.machines.coef.astype(np.float32), place.machines.log_scales.astype(np.float32)
             )
-        adam: Adam = place.descent
-        usual = self._usual_log_scales().astype(np.float32)
+        usual = usual_log_scales(settings, self.frame.spread).astype(np.float32)
         steps = steps_of_epoch(self.shared.rows, settings.batch_size)
         totals = np.maximum(steps * epochs, 1)
         while place.epoch < epochs and not (place.epoch and self.coordinator.winding_up):
-            for step in range(int(steps.max(initial=0))):
-                active = np.flatnonzero(steps > step)
-                batch = Batch(
-                    active,
-                    adam.coef[active],
-                    adam.log_scales[active],
-                    place.machines.origins[active],
-                    steps[active],
-                    place.epochs,
-                    step,
-                    self.settings.seed,
-                    settings.learn_scales,
-                )
-                parts = self.crew.apply(on_shards.batch_gradients, batch)
-                by_coef, by_scales = (sum_of(list(part)) for part in zip(*parts, strict=True))
-                factor = (settings.C * steps[active]).astype(np.float32)
-                gradients = (batch.coef + factor[:, None, None] * by_coef, factor[:, None] * by_scales)
-                adam.step(active, gradients, settings.learning_rate, totals)
-                np.clip(
-                    adam.log_scales, usual - FARTHEST_SCALES, usual + FARTHEST_SCALES, out=adam.log_scales
-                )
+            epoch_of_steps(self.crew, place, settings, self.settings.seed, steps, totals, usual)
             place.epoch += 1
             place.epochs += 1
             yield []
@@ -432,15 +404,7 @@ class MixtureProgram(Program):
         old = place.machines
         new = old.moved(adam.coef.astype(np.float64), adam.log_scales.astype(np.float64), stamps)
         losses = sum_of(self.crew.apply(on_shards.losses_by_share, new))
-        before = 0.5 * old.squared_norms + settings.C * self.shared.losses
-        after = 0.5 * new.squared_norms + settings.C * losses
-        better = after < before
-        place.machines = Machines(
-            np.where(better[:, None, None], new.coef, old.coef),
-            np.where(better[:, None], new.log_scales, old.log_scales),
-            old.origins,
-            np.where(better, new.stamps, old.stamps),
-        )
+        place.machines = better_of(old, new, settings.C, self.shared.losses, losses)
         place.descent, self.shared = None, None
         self.carried = self._pass()
         self._record(phase, self._bound(self.carried))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ....optim.mixture.posterior import Prior, Statistics
-from .rows import moments, nearest, some_rows
+from .on_shards import moments, nearest, some_rows
 
 # Rows that k-means looks at, and its starts.
 START_ROWS = 20_000

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .norms import GroupedNorm, LpNorm
+from ..norms import GroupedNorm, LpNorm
 
 # Repetitions of the second-order expansion, and the change of theta below which they stop.
 EXPANSIONS = 8

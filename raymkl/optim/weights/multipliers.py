@@ -41,8 +41,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .certificate import Certificate
-from .norms import TINY, GroupedNorm, LpNorm, Norm
+from ..certificate import Certificate
+from ..norms import TINY, GroupedNorm, LpNorm, Norm
 
 # Dual exponents beyond this make the weights jump between kernels; a calmer norm, or the fixed point, is
 # better there.

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from raymkl.kernels import random_features as rf
+from raymkl.kernels.features import random_features as rf
 
 D, COLUMNS, CLASSES = 11, 3, 4
 RANDOM = np.random.default_rng(3)

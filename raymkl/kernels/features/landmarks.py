@@ -12,9 +12,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from .base import Kernel, row_centers
-from .normalize import gate_of_diagonal
-from .pairs.families import group
+from ...data.rows import row_count
+from ..base import Kernel, row_centers
+from ..normalize import gate_of_diagonal
+from ..pairs.families import group
 
 # Eigenvalues of K_ZZ below this part of the largest are taken for zero.
 NO_EIGENVALUE = 1e-10
@@ -31,7 +32,7 @@ class Landmarks:
         self.families = group(list(kernels), join=True)
         self.centers = row_centers(rows)
         self.prepared = [family.statistic.prepare(rows, centers=self.centers) for family in self.families]
-        self.size = next(iter(rows.values())).shape[0]
+        self.size = row_count(rows)
         self.gates = dict(self.diagonals(rows)) if spherical else {}
         self.gates = {m: gate_of_diagonal(diagonal) for m, diagonal in self.gates.items()}
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .loops.waves import waves
+from ..loops.waves import waves
 
 # Numbers of a tile of features: they stay in the processor's cache until they are used.
 TILE = 2**18

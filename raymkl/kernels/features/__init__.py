@@ -1,0 +1,1 @@
+"""Explicit features: of kernels' values with landmarks, and random ones of Gaussian kernels."""
