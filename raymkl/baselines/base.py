@@ -134,7 +134,7 @@ class Baseline(InMemory):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), or any container in memory that the kernels take
+        X : array-like of shape (n, d), DataFrame, list, dict or Views
             Rows.
         y : array-like of shape (n,)
             Labels of two classes, of any type.
@@ -236,8 +236,8 @@ class Baseline(InMemory):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
 
         Returns
         -------
@@ -252,8 +252,8 @@ class Baseline(InMemory):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
 
         Returns
         -------

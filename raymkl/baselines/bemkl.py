@@ -66,7 +66,7 @@ class BEMKL(InMemory):
 
     Parameters
     ----------
-    kernels : list of M kernels, "precomputed", or None
+    kernels : list of Kernel, "precomputed" or None
         As for `MKLClassifier`.
     normalize : {None, "multiplicative", "spherical", "trace", "tail"} or `kernels.TailSum`
         As for `MKLClassifier`. The priors are for kernels with values about 1: use "spherical" where they are
@@ -96,8 +96,12 @@ class BEMKL(InMemory):
         Sweeps.
     kernels_ : list of Kernel
         The kernels that were learned over.
+    expansion_ : Expansion
+        The sum over support vectors that predictions are made of.
     n_features_in_ : int
         Columns of X.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has any.
 
     Examples
     --------
@@ -138,7 +142,7 @@ class BEMKL(InMemory):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), or any container in memory that the kernels take
+        X : array-like of shape (n, d), DataFrame, list, dict or Views
             Rows, 10,000 at most.
         y : array-like of shape (n,)
             Labels of two or more classes, of any type.
@@ -251,8 +255,8 @@ class BEMKL(InMemory):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
 
         Returns
         -------
@@ -268,8 +272,8 @@ class BEMKL(InMemory):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
 
         Returns
         -------
@@ -284,8 +288,8 @@ class BEMKL(InMemory):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
 
         Returns
         -------

@@ -41,7 +41,7 @@ class SimpleMKL(Baseline):
 
     Parameters
     ----------
-    kernels : list of M kernels, "precomputed", or None
+    kernels : list of Kernel, "precomputed" or None
         As for `MKLClassifier`.
     C : float > 0
         Weight of the loss.
@@ -72,8 +72,12 @@ class SimpleMKL(Baseline):
         Whether the gap is at most `tol`.
     kernels_ : list of Kernel
         The kernels that were learned over.
+    expansion_ : Expansion
+        The sum over support vectors that predictions are made of.
     n_features_in_ : int
         Columns of X.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has any.
 
     Examples
     --------

@@ -102,6 +102,7 @@ class Session:
 
     @property
     def is_open(self) -> bool:
+        """Whether the session can be used, as it can until it is closed."""
         return self._end.alive
 
     def check_open(self) -> None:
@@ -124,8 +125,8 @@ class Session:
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
 
         Returns
         -------
@@ -144,6 +145,13 @@ class Session:
         ----------
         rows : object
             Rows as read for a fit.
+
+        Returns
+        -------
+        caches : dict
+            Cached pair statistics of every shard.
+        known : CachesOfRows
+            What is known of those over these rows.
         """
         return self._kept, self._standing.of(rows.home.name_of(rows))
 
@@ -162,7 +170,13 @@ class Session:
                 kept.pop(serial, None)
 
     def actors(self) -> Any:
-        """Coordinator and shards of a session on Ray."""
+        """Coordinator and shards of a session on Ray.
+
+        Returns
+        -------
+        actors : object
+            Handles of the coordinator and the shards; they are started when first asked for.
+        """
         self.check_open()
         with self._lock:
             if not self._actors:

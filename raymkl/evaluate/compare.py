@@ -174,10 +174,10 @@ class Comparison(Result):
 
         Returns
         -------
-        table : DataFrame with the models as its index and the columns mean, std, difference (of the means),
-        p_value (Nadeau and Bengio's
-            corrected resampled t-test) and p_holm (the same after Holm's correction for the number of
-            models).
+        table : DataFrame
+            One row per model, with the columns mean, std, difference (of the means), p_value (Nadeau and
+            Bengio's corrected resampled t-test) and p_holm (the same after Holm's correction for the number
+            of models).
         """
         baseline = self.baseline if baseline is None else baseline
         if baseline is not None and baseline not in self.models:
@@ -235,7 +235,7 @@ class Comparison(Result):
 
         Parameters
         ----------
-        ax : matplotlib Axes, or None
+        ax : matplotlib.axes.Axes or None
             Where to draw; None for a new figure.
         metric : str or None
             None for the first.

@@ -185,10 +185,17 @@ class Permutation(Result):
 
     @property
     def p_value(self) -> float:
+        """(1 + permutations that score at least as well) / (1 + permutations)."""
         return float((1 + np.count_nonzero(self.null >= self.score)) / (1 + len(self.null)))
 
     def table(self) -> pd.DataFrame:
-        """One row: score, mean and std of the null scores, p_value, permutations."""
+        """One row: score, mean and std of the null scores, p_value, permutations.
+
+        Returns
+        -------
+        table : DataFrame
+            That row.
+        """
         std = self.null.std(ddof=1) if len(self.null) > 1 else np.nan
         row = {
             "score": self.score,
@@ -204,7 +211,7 @@ class Permutation(Result):
 
         Parameters
         ----------
-        ax : matplotlib Axes, or None
+        ax : matplotlib.axes.Axes or None
             Where to draw; None for a new figure.
 
         Returns

@@ -201,10 +201,10 @@ class Stability(Result):
 
     Parameters
     ----------
-    halves : ndarray of bool, shape (H, n)
-        Rows of every half; 2k and 2k + 1 are disjoint.
-    weights : ndarray of shape (H, M), or (H, K, M) for K classes
-        Models with weights by cluster have another axis before the last.
+    halves : ndarray of shape (H, n)
+        bool, the rows of every half; 2k and 2k + 1 are disjoint.
+    weights : ndarray of shape (H, M) or (H, K, M)
+        (H, K, M) for K classes. Models with weights by cluster have another axis before the last.
     weight : ndarray of shape (M,) or (K, M)
         Of all rows.
     kernels, views : list of str
@@ -239,6 +239,11 @@ class Stability(Result):
     def table(self) -> pd.DataFrame:
         """One row per kernel (and class): weight of all rows; mean, low and high over halves; how often it is
         selected.
+
+        Returns
+        -------
+        table : DataFrame
+            Those rows.
         """
         low, high = self._intervals()
         n_kernels = len(self.kernels)
@@ -265,7 +270,7 @@ class Stability(Result):
 
         Parameters
         ----------
-        ax : matplotlib Axes, or None
+        ax : matplotlib.axes.Axes or None
             Where to draw; None for a new figure.
 
         Returns

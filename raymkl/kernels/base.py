@@ -46,7 +46,13 @@ class Kernel:
     # -- what subclasses say -----------------------------------------------------------------------
 
     def statistic(self) -> Statistic:
-        """The pair statistic that this kernel is a function of."""
+        """The pair statistic that this kernel is a function of.
+
+        Returns
+        -------
+        statistic : Statistic
+            What is computed once for a pair of rows and shared by kernels, such as squared distances.
+        """
         return KernelValue(view=None, kernel=self)
 
     def profile(self, t: np.ndarray) -> np.ndarray:
@@ -54,18 +60,24 @@ class Kernel:
 
         Parameters
         ----------
-        t : ndarray of any shape
+        t : ndarray
             Values of the pair statistic.
 
         Returns
         -------
-        values : ndarray of the same shape
+        values : ndarray
             Values of the kernel.
         """
         return t
 
     def powers(self) -> np.ndarray | None:
-        """Coefficients (c_0, c_1, ...) when the profile is the polynomial sum_k c_k t^k, else None."""
+        """Coefficients (c_0, c_1, ...) when the profile is the polynomial sum_k c_k t^k, else None.
+
+        Returns
+        -------
+        coefficients : ndarray of shape (k,), or None
+            c_0, c_1, ...
+        """
         return np.array([0.0, 1.0]) if isinstance(self.statistic(), KernelValue) else None
 
     # -- evaluation --------------------------------------------------------------------------------
@@ -91,11 +103,11 @@ class Kernel:
         return np.asarray(self.profile(pairs), dtype=np.float64)
 
     def diag(self, X: Any) -> np.ndarray:
-        """k(x, x) for every row, (n,), without the matrix.
+        """k(x, x) for every row, without the matrix.
 
         Parameters
         ----------
-        X : array-like of shape (n, d), or what the view selects from
+        X : array-like of shape (n, d), DataFrame, list, dict or Views
             Rows.
 
         Returns
@@ -119,7 +131,13 @@ class Kernel:
         return rows
 
     def string_views(self) -> tuple:
-        """Keys of the views that hold strings."""
+        """Keys of the views that hold strings.
+
+        Returns
+        -------
+        keys : tuple
+            The keys; empty for kernels over numbers.
+        """
         return self.views if self.statistic().reads_strings else ()
 
     def check_rows(self, rows: Mapping) -> None:
@@ -135,7 +153,13 @@ class Kernel:
             statistic.check_rows(rows)
 
     def histogram_views(self) -> tuple:
-        """Keys of the views that must not have negative entries."""
+        """Keys of the views that must not have negative entries.
+
+        Returns
+        -------
+        keys : tuple
+            The keys; empty for kernels that take any number.
+        """
         return self.views if self.statistic().needs_non_negative_input else ()
 
     # -- parameters --------------------------------------------------------------------------------

@@ -287,7 +287,7 @@ class Precomputed(Kernel):
 
         Parameters
         ----------
-        X : ndarray of shape (n, n) or (n, n, M), or a dict of views
+        X : ndarray of shape (n, n) or (n, n, M), or dict
             The ready-made matrix.
 
         Returns
@@ -390,7 +390,8 @@ class Absence(Kernel):
 
     Parameters
     ----------
-    of : (V,) names of the views.
+    of : tuple of str
+        Names of the V views.
 
     Examples
     --------
@@ -420,8 +421,8 @@ class Absence(Kernel):
 
         Parameters
         ----------
-        X : Views, or any other container
-            Rows.
+        X : Views
+            Rows; those of any other container lack nothing.
 
         Returns
         -------

@@ -39,8 +39,9 @@ class TailSum:
 
     Parameters
     ----------
-    zeta : eigenvalues that are left out, a whole number with 0 <= zeta < n. `normalize="tail"` is zeta = 2; 0
-        is the trace.
+    zeta : int
+        How many of the largest eigenvalues are left out, 0 <= zeta < n. `normalize="tail"` is zeta = 2; 0 is
+        the trace.
 
     Examples
     --------

@@ -54,7 +54,7 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
     Parameters
     ----------
-    kernels : list of kernels, "precomputed", or None
+    kernels : list of Kernel, "precomputed" or None
         See `raymkl.kernels`. "precomputed": X is (n, n, M), and (n_test, n_train, M) or (n_test, n_support,
         M) to predict. None: a few Gaussian widths around the median distance, and the linear kernel.
     C : float > 0
@@ -75,6 +75,7 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     tol : float > 0
         Relative duality gap (primal - dual) / |primal| to reach.
     class_weight : dict, "balanced" or None
+        Factor of C for each class; "balanced" makes up for rare classes, as in scikit-learn.
     shared_weights : bool
         More than two classes: learn one set of weights for all of them (quadratic terms summed over the
         classes) instead of one each.
@@ -104,16 +105,16 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         More than two classes: one against the rest, or one problem for all of them, whose loss is the margin
         between the right class and the best wrong one, max_k([k != y] + f_k - f_y). The joint problem has one
         set of weights, one certificate and no intercept.
-    norm : a norm of `raymkl.norms`, or None
-        In place of the block norm p, which is then ignored: groups of kernels, kernels that go together,
-        mixtures.
+    norm : Norm or None
+        One of `raymkl.norms`, in place of the block norm p, which is then ignored: groups of kernels, kernels
+        that go together, mixtures.
     beta : float >= 0
         Prices of the kernels: the objective has another sum_m rho_m ||w_m|| with rho_m = beta * sum_i C_i *
         r_m, so that a kernel that is not worth its price has weight zero, exactly. Needs 1 < p < inf. More
         than two classes pay in each of their problems (once, if they share their weights).
-    kernel_costs : None, "tail" or (M,) numbers >= 0
-        r_m of the prices: all 1, the tail sum of the kernel as it was given (its trace less two eigenvalues)
-        over the number of rows that count, or these numbers.
+    kernel_costs : array-like of shape (M,), "tail" or None
+        r_m >= 0 of the prices. None: all 1. "tail": the tail sum of the kernel as it was given (its trace
+        less two eigenvalues) over the number of rows that count.
     missing : {"error", "zero", "neutral", "scaled", "pattern"}
         What is done about rows of a `Views` that lack a view which a kernel reads. "zero": the kernel is 0
         for them. "neutral" (the one to begin with): the same, and one more kernel, the last, by which it is
@@ -124,7 +125,7 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         Calibrated probabilities (`predict_proba`): curves fitted to the decision values of rows held out, one
         per class, as `CalibratedClassifierCV(ensemble=False)` does. The folds are heads beside the fit, which
         stays what it is.
-    cv : int, splitter, or list of (train, test)
+    cv : int, splitter or list of tuple
         Folds of `probability` and `conformal`, which must be a partition of the rows; an int is that of a
         `StratifiedKFold`.
     conformal : bool
@@ -134,10 +135,10 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     ----------
     classes_ : ndarray of shape (n_classes,)
         Labels.
-    kernel_weights_ : ndarray of shape (M,) or (n_classes, M)
-        Weights theta of the kernels; (M,) for two classes, shared weights and the joint problem.
-        missing="neutral": M + 1 kernels. missing="pattern": (1 + R, M) or (n_classes, 1 + R, M), those of all
-        rows first.
+    kernel_weights_ : ndarray of shape (M,), (n_classes, M), (1 + R, M) or (n_classes, 1 + R, M)
+        Weights theta of the kernels; without n_classes for two classes, shared weights and the joint problem.
+        missing="neutral": M + 1 kernels. missing="pattern": one row for all examples and one for each of R
+        patterns of presence.
     support_ : ndarray of shape (n_support,)
         Training rows with a dual variable other than zero (of any class).
     dual_coef_ : ndarray of shape (1, n_support) or (n_classes, n_support)
@@ -145,8 +146,8 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     intercept_ : ndarray of shape (1,) or (n_classes,)
         b; zeros for the joint problem.
     duality_gap_ : float or ndarray of shape (n_classes,)
-        Certified relative gap; a float for two classes, shared weights (of all classes together) and the joint
-        problem.
+        Certified relative gap; a float for two classes, shared weights (of all classes together) and the
+        joint problem.
     primal_objective_, dual_objective_ : float or ndarray of shape (n_classes,)
         Both sides of the gap.
     n_iter_ : int
@@ -154,8 +155,8 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     converged_ : bool
         Whether the gap is at most `tol`.
     history_ : list of dict
-        One per round and class; "precision" says whether primal, dual and gap are "proved" (of the formulas) or
-        those of the rounds ("float32", "float64").
+        One per round and class; "precision" says whether primal, dual and gap are "proved" (of the formulas)
+        or those of the rounds ("float32", "float64").
     kernels_ : list of Kernel
         The kernels that were learned over.
     n_features_in_ : int
@@ -281,8 +282,8 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
         y : array-like of shape (n,), or str
             Labels of any type, or the name of a column of a path or Dataset.
         sample_weight : array-like of shape (n,), or None
@@ -456,8 +457,8 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
 
         Returns
         -------
@@ -474,8 +475,8 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
 
         Returns
         -------
@@ -498,8 +499,8 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
 
         Returns
         -------
@@ -517,8 +518,8 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
 
         Returns
         -------

@@ -30,7 +30,7 @@ class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
 
     Parameters
     ----------
-    kernels : list of kernels, "precomputed", or None
+    kernels : list of Kernel, "precomputed" or None
         As for `MKLClassifier`.
     nu : float in (0, 1]
         See above.
@@ -53,8 +53,12 @@ class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
         The same with the other sign: decision_function = score_samples - offset_.
     duality_gap_, primal_objective_, dual_objective_ : float
         Relative gap, and both sides of it.
-    n_iter_, shard_failures_, resumed_from_ : int
-        As for `MKLClassifier`.
+    n_iter_ : int
+        Rounds.
+    shard_failures_ : int
+        Shards that were lost and replaced.
+    resumed_from_ : int or None
+        Round of the checkpoint that the fit began with.
     converged_ : bool
         Whether the gap is at most `tol`.
     history_ : list of dict
@@ -65,6 +69,8 @@ class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
         "local" or "ray".
     expansion_ : Expansion
         The sum over support vectors that predictions are made of.
+    tail_sums_ : ndarray of shape (M,)
+        What the kernels were divided by, with normalize="tail" or a `kernels.TailSum`.
     n_features_in_ : int
         Columns of X.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -135,8 +141,8 @@ class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
         y : None
             Not used.
         sample_weight : array-like of shape (n,), or None
@@ -208,8 +214,8 @@ class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
 
         Returns
         -------
@@ -224,8 +230,8 @@ class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
 
         Returns
         -------
@@ -240,8 +246,8 @@ class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
 
         Returns
         -------

@@ -42,19 +42,22 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
 
     Parameters
     ----------
-    estimator : estimator such as `MKLClassifier`
-    param_grid : dict of lists, or list of such dicts
-        E.g. `{"C": [0.1, 1, 10], "p": [1, 4/3, 2]}`.
-    cv : int, splitter or iterable of (train, test)
-    scoring : str, callable, list or dict of them, or None for the estimator's own score
+    estimator : estimator
+        Such as `MKLClassifier`, or a pipeline that ends in one.
+    param_grid : dict or list of dict
+        Values to try for each parameter: `{"C": [0.1, 1, 10], "p": [1, 4/3, 2]}`.
+    cv : int, splitter or iterable of tuple
+        Folds: their number, a splitter of scikit-learn, or pairs (train, test) of row numbers.
+    scoring : str, callable, list, dict or None
         Anything that needs `decision_function` or `predict`; besides scikit-learn's names those in
-        `raymkl.metrics.SCORERS`.
-    refit : bool, name of a score, or callable
-        Fit the best setting on all rows (`best_estimator_`). A callable gets `cv_results_` and returns the
-        position of the best one.
-    error_score : number or "raise"
+        `raymkl.metrics.SCORERS`. Several scores in a list or dict. None takes the estimator's own score.
+    refit : bool, str or callable
+        Fit the best setting on all rows (`best_estimator_`). With several scores the name of the one that
+        decides. A callable gets `cv_results_` and returns the position of the best one.
+    error_score : float or "raise"
         Score of a fold that could not be fitted or scored.
     return_train_score : bool
+        Whether `cv_results_` has the scores of the training rows, too.
     verbose : int
         1 tells about the progress of the runs.
 
@@ -78,6 +81,12 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
         Whether there are several scores.
     refit_time_ : float
         Seconds of the last fit.
+    classes_ : ndarray of shape (n_classes,)
+        Labels of `best_estimator_`, for classifiers.
+    n_features_in_ : int
+        Columns of X, as `best_estimator_` has them.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has any.
 
     Examples
     --------
@@ -133,8 +142,8 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
         y : array-like of shape (n,), or str
             Labels of any type, or the name of a column of a path or Dataset.
         groups : array-like of shape (n,), or None
@@ -388,11 +397,13 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
 
     @property
     def classes_(self) -> np.ndarray:
+        """Labels (n_classes,) of `best_estimator_`, for classifiers."""
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_.classes_
 
     @property
     def n_features_in_(self) -> int:
+        """Columns of X, as `best_estimator_` has them."""
         if not hasattr(self, "best_estimator_"):
             raise AttributeError(
                 f"{type(self).__name__} has no n_features_in_ before it is fitted with refit"
@@ -428,8 +439,8 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
         y : array-like of shape (n,), or str
             Labels of any type, or the name of a column of a path or Dataset.
 

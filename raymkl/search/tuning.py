@@ -47,14 +47,21 @@ def tune(
 
     Parameters
     ----------
-    estimator : e.g. `MKLClassifier`; its `engine` and `ray_params` say where the shared blocks live ("ray":
-        in shard actors, otherwise in the service's process).
-    X, y : as for `fit`.
-    param_space : parameters of the estimator with Tune's distributions, e.g.
-        `{"C": tune.loguniform(0.01, 100)}`.
-    cv, scoring, groups, sample_weight : as for `MKLSearchCV`.
-    tune_config, run_config : of Ray Tune. Without a `tune_config` the score is maximised, and actors are used
-        again for other trials.
+    estimator : estimator
+        Such as `MKLClassifier`. Its `engine` and `ray_params` say where the shared kernel blocks live: with
+        "ray" in shard actors, otherwise in one process that serves all trials.
+    X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+        Rows, as for `fit`.
+    y : array-like of shape (n,), or str
+        Targets, as for `fit`.
+    param_space : dict
+        Parameters of the estimator with Tune's distributions, such as `{"C": tune.loguniform(0.01, 100)}`.
+    cv, scoring, groups, sample_weight : object
+        As for `MKLSearchCV`; a trial has one score.
+    tune_config : ray.tune.TuneConfig or None
+        Trials, scheduler, search algorithm. None maximises the score, and uses actors again for other trials.
+    run_config : ray.tune.RunConfig or None
+        Name, storage and checkpoints of the search.
 
     Returns
     -------
@@ -112,7 +119,7 @@ def trainable(
     ----------
     estimator : estimator
         E.g. `MKLClassifier`; as for `tune`.
-    X : array-like of shape (n, d), or any container
+    X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
         Rows, as for `fit`.
     y : array-like of shape (n,), or str
         Targets, as for `fit`.
@@ -121,8 +128,8 @@ def trainable(
 
     Returns
     -------
-    kind : class
-        A `ray.tune.Trainable`.
+    kind : type
+        A subclass of `ray.tune.Trainable`.
 
     Examples
     --------

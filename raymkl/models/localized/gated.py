@@ -49,15 +49,16 @@ class LocalizedMKLClassifier(MKLClassifier):
 
     Parameters
     ----------
-    kernels : list of kernels, "precomputed", or None
+    kernels : list of Kernel, "precomputed" or None
         As for `MKLClassifier`; with "precomputed" the gates must live in a kernel's space.
     gating : {"linear", "kernel"}
         Where the scores live.
-    gating_kernel : None, "uniform", int, or a kernel
+    gating_kernel : "uniform", int, Kernel or None
         For gating="kernel": the mean of the kernels (None and "uniform"), one of them by its number, or any
         other kernel; as they are, without normalisation.
-    gating_view : view of X, or None
-        For gating="linear": the vectors that the scores are affine in; None takes all of X.
+    gating_view : str, int, list, tuple or None
+        For gating="linear": the view of X with the vectors that the scores are affine in. None takes all of
+        X.
     C : float > 0
         Weight of the loss; C_i = C * sample_weight_i * class_weight of its class.
     max_iter : int
@@ -67,13 +68,13 @@ class LocalizedMKLClassifier(MKLClassifier):
         relative gap by then (less precisely in the beginning).
     n_init : int >= 1
         Random starts, of which the best is kept.
-    normalize, class_weight, engine, ray_params, dtype, exact, verbose
+    normalize, class_weight, engine, ray_params, dtype, exact, verbose : object
         As for `MKLClassifier`. Kernels are normalised before they are gated; "trace" asks for a C that grows
         with n.
     random_state : int, RandomState or None
         For the starts.
-    loss : str
-        As for `MKLClassifier`: "hinge", "squared_hinge", "logistic" or "squared".
+    loss : {"hinge", "squared_hinge", "logistic", "squared"}
+        As for `MKLClassifier`.
 
     Attributes
     ----------
@@ -95,8 +96,12 @@ class LocalizedMKLClassifier(MKLClassifier):
         Whether the descent came to rest.
     history_ : list of dict
         The descent that was kept, one per step, with its "objective".
-    support_, dual_coef_, intercept_ : ndarray
-        As for `MKLClassifier`.
+    support_ : ndarray of shape (n_support,)
+        Training rows with a dual variable other than zero.
+    dual_coef_ : ndarray of shape (1, n_support) or (n_classes, n_support)
+        Signed dual variables.
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+        b.
     duality_gap_, primal_objective_, dual_objective_ : float or ndarray of shape (n_classes,)
         Of the SVM at the learned gates; floats for two classes.
     kernels_ : list of Kernel
@@ -105,8 +110,12 @@ class LocalizedMKLClassifier(MKLClassifier):
         "local" or "ray".
     expansion_ : Expansion
         The sum over support vectors that predictions are made of.
-    shard_failures_, resumed_from_ : int
-        As for `MKLClassifier`.
+    shard_failures_ : int
+        Shards that were lost and replaced.
+    resumed_from_ : int or None
+        Step of the checkpoint that the fit began with.
+    tail_sums_ : ndarray of shape (M,)
+        What the kernels were divided by, with normalize="tail" or a `kernels.TailSum`.
     n_features_in_ : int
         Columns of X.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -317,8 +326,8 @@ class LocalizedMKLClassifier(MKLClassifier):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
 
         Returns
         -------

@@ -27,8 +27,8 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
     """A classifier with a kernel machine for every cluster of a Dirichlet process mixture: the number of
     kernels grows with the data.
 
-        V_k ~ Beta(1, concentration);   x | k ~ N(mu_k, Sigma_k);   p(y | x, k) proportional to exp(-loss_k(x,
-                                        y)),   coef_k ~ N(0, C I)
+        V_k ~ Beta(1, concentration);   x | k ~ N(mu_k, Sigma_k);   coef_k ~ N(0, C I)
+        p(y | x, k) proportional to exp(-loss_k(x, y))
         loss_k(x, y) = max(0, 1 + max_{m != y} s_km(x) - s_ky(x)),   s_km(x) = coef_km' phi_k(x)
         phi_k(x) = D^-1/2 [cos(w_kl'x), sin(w_kl'x)]_l,   w_kl = scales_k * noise_kl
 
@@ -56,12 +56,24 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
         False there.
     scale : float > 0
         Scales start at `scale * sqrt(2 / d) / spread of the column`.
-    prior, inference : see `DirichletProcessMixture`. With "gibbs", `max_iter` counts sweeps.
-    max_iter, tol : int, float
-        Iterations, and the rise of the bound per unit of weight below which to stop.
-    epochs, final_epochs, batch_size, learning_rate : of the machines: passes of an iteration, passes on
-        memberships at the end, rows of a cluster in a step, and the first rate of Adam's steps.
-    engine, ray_params, random_state, verbose : as for `MKLClassifier`.
+    prior : dict or None
+        As for `DirichletProcessMixture`.
+    inference : {"variational", "gibbs"}
+        As for `DirichletProcessMixture`. With "gibbs", `max_iter` counts sweeps.
+    max_iter : int
+        Iterations at most.
+    tol : float
+        Stop when the bound rises by less than this per unit of weight.
+    epochs, final_epochs : int
+        Passes over the rows when the machines are trained: in every iteration, and at the end.
+    batch_size : int
+        Rows of a cluster in one step of training.
+    learning_rate : float
+        First rate of the steps (Adam).
+    engine, ray_params, verbose : object
+        As for `MKLClassifier`.
+    random_state : int, RandomState or None
+        For the start of the clusters and the random features.
 
     Attributes
     ----------
@@ -73,10 +85,18 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
         The fixed random directions.
     coef_ : ndarray of shape (K, n_classes, 2 D)
         Weights of the machines, cosines first; two rows for two classes.
-    cluster_weights_, means_, covariances_ : ndarray
-        The mixture, as for `DirichletProcessMixture`.
-    weight_concentration_, mean_precision_, degrees_of_freedom_, scatter_ : ndarray
-        Its posteriors, as for `DirichletProcessMixture`.
+    cluster_weights_ : ndarray of shape (K,)
+        Expected shares of the clusters.
+    means_ : ndarray of shape (K, d)
+        Means of the clusters.
+    covariances_ : ndarray of shape (K, d, d)
+        Expected covariances of the clusters.
+    weight_concentration_ : ndarray of shape (2, K)
+        Posterior of the shares, as for `DirichletProcessMixture`.
+    mean_precision_, degrees_of_freedom_ : ndarray of shape (K,)
+        Posterior of means and covariances, as for `DirichletProcessMixture`.
+    scatter_ : ndarray of shape (K, d, d)
+        The same.
     prior_ : dict
         mean, mean_precision, degrees_of_freedom and scatter of the prior.
     labels_ : ndarray of shape (n,)
@@ -180,7 +200,7 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container of numbers, a path or a Dataset
+        X : array-like of shape (n, d), DataFrame, dict, path or Dataset
             Rows.
         y : array-like of shape (n,), or str
             Labels of any type, or the name of a column of a path or Dataset.
@@ -262,7 +282,7 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container of numbers, a path or a Dataset
+        X : array-like of shape (n, d), DataFrame, dict, path or Dataset
             Rows.
 
         Returns
@@ -277,7 +297,7 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container of numbers, a path or a Dataset
+        X : array-like of shape (n, d), DataFrame, dict, path or Dataset
             Rows.
 
         Returns
@@ -293,7 +313,7 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container of numbers, a path or a Dataset
+        X : array-like of shape (n, d), DataFrame, dict, path or Dataset
             Rows.
 
         Returns
@@ -310,7 +330,7 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container of numbers, a path or a Dataset
+        X : array-like of shape (n, d), DataFrame, dict, path or Dataset
             Rows.
 
         Returns
@@ -326,7 +346,7 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container of numbers, a path or a Dataset
+        X : array-like of shape (n, d), DataFrame, dict, path or Dataset
             Rows.
 
         Returns
@@ -342,7 +362,7 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container of numbers, a path or a Dataset
+        X : array-like of shape (n, d), DataFrame, dict, path or Dataset
             Rows.
         y : array-like of shape (n,), or str
             Labels of any type, or the name of a column of a path or Dataset.

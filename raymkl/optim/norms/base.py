@@ -145,8 +145,8 @@ class Norm:
 
         Parameters
         ----------
-        entries : ndarray of bool, shape (M,)
-            Kernels that take part.
+        entries : ndarray of shape (M,)
+            bool, the kernels that take part.
 
         Returns
         -------
@@ -254,7 +254,7 @@ class Norm:
 
         Returns
         -------
-        derivative : ndarray of shape (M, M), tuple (d, c, t) or None
+        derivative : ndarray of shape (M, M), tuple or None
             As above.
         """
         return None
@@ -287,8 +287,8 @@ class Norm:
         ----------
         s : ndarray of shape (M,)
             Quadratic terms.
-        used : ndarray of bool, shape (M,)
-            Kernels that count.
+        used : ndarray of shape (M,)
+            bool, the kernels that count.
         tol : float
             Relative duality gap that is aimed at.
 

@@ -137,7 +137,8 @@ class QuadraticNorm(Norm):
 
     Parameters
     ----------
-    E : (M, M) symmetric, positive definite.
+    E : array-like of shape (M, M)
+        Symmetric and positive definite.
 
     Examples
     --------
