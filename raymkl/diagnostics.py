@@ -51,7 +51,8 @@ def alignment(
 ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
     """Alignment of every pair of kernels, and of every kernel with the labels.
 
-        A(K, L) = <HKH, HLH> / (||HKH|| ||HLH||),    H = I - 11'/n (or I),   Frobenius inner product
+        A(K, L) = <HKH, HLH> / (||HKH|| ||HLH||)        (Frobenius inner product)
+        H = I - 11'/n  (or I)
 
     1 means the same kernel up to scale and shift in feature space, 0 nothing in common. Labels enter as the
     kernel [y_i = y_j] (for two classes its alignment is that of yy'), numbers as yy'. A constant kernel has

@@ -53,10 +53,10 @@ def members(name):
     """Public methods and properties of a class, inherited ones of ours too: name, thing, docstring."""
     kind = load(name)
     for member in dir(kind) if inspect.isclass(kind) else ():
-        thing = inspect.getattr_static(kind, member)
+        thing = getattr(kind, member)
         home = getattr(body(thing), "__module__", None) or ""
         if not member.startswith("_") and inspect.isfunction(body(thing)) and home.startswith("raymkl"):
-            yield member, thing, inspect.getdoc(getattr(kind, member)) or ""
+            yield member, thing, inspect.getdoc(thing) or ""
 
 
 def body(thing):
@@ -150,7 +150,7 @@ def test_docstrings_become_plain_restructured_text():
 
     min_w  1/2 |w|^2
 
-where `kernel_weights_` are (M,), and coef_ too.
+where `kernel_weights_` and `coef_`s are (M,), and coef_ too.
 
 | a | b |
 |---|---|
@@ -167,5 +167,9 @@ Examples
 """
     found = "\n".join(converted(text.splitlines()))
     assert "::\n\n    min_w  1/2 |w|^2" in found and "::\n\n    | a | b |\n    |---|---|" in found
-    assert r"\|theta\|_1." in found and "``kernel_weights_``" in found and r"coef\_ too" in found
+    assert (
+        r"\|theta\|_1." in found
+        and "``kernel_weights_`` and ``coef_``\\ s are" in found
+        and r"coef\_ too" in found
+    )
     assert "----------\nx : float\n    A number." in found and ">>> a_ | b_\n1" in found

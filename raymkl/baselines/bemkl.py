@@ -51,10 +51,11 @@ Solver = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 class BEMKL(InMemory):
     """Bayesian efficient multiple kernel learning: a baseline to compare with, with probabilities.
 
-        a_i ~ N(0, 1 / lambda_i)       g_m(x) ~ N(sum_i a_i k_m(x_i, x), width^2)      lambda_i, gamma,
-        omega_m ~ Gamma(1, 1)
-        b ~ N(0, 1 / gamma)            e_m ~ N(0, 1 / omega_m)
-        f(x) ~ N(sum_m e_m g_m(x) + b, 1),       y = 1 means f > margin,  y = -1 means f < -margin
+        lambda_i, gamma, omega_m ~ Gamma(1, 1)
+        a_i ~ N(0, 1 / lambda_i),      g_m(x) ~ N(sum_i a_i k_m(x_i, x), width^2)
+        b ~ N(0, 1 / gamma),           e_m ~ N(0, 1 / omega_m)
+        f(x) ~ N(sum_m e_m g_m(x) + b, 1)
+        y = 1 means f > margin,        y = -1 means f < -margin
 
     The posterior is approximated by a product over a, lambda, g, the pair (b, e), their precisions, and f; a
     sweep sets one factor after the other to its best given the others. Nothing is random, and always

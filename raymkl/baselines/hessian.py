@@ -25,7 +25,8 @@ HALVINGS = 12
 class HessianMKL(Baseline):
     """Multiple kernel learning with p = 1 by Newton steps in the weights: a baseline to compare with.
 
-        min_d  J(d),    d >= 0,  sum_m d_m = 1,       J(d) the optimum of an SVM over  sum_m d_m K_m
+        min_d  J(d),    d >= 0,  sum_m d_m = 1
+        J(d)  the optimum of an SVM over  sum_m d_m K_m
 
     is solved by steps to the minimiser of the quadratic model of J on the simplex (a small quadratic program,
     for which OSQP is set up once and started from its last solution), halved until J decreases enough. With

@@ -63,10 +63,9 @@ def bound_factor(model: Any, X: Any = None, p: Any = None, *, decay: Any = None)
     """The norm-dependent factor of the generalisation bound of lp-norm MKL, as a function of p, and its
     minimiser.
 
-        global   nu(p) = min_{t >= p}        sqrt(t*) ||w||_{2,p} M^(1/t*),
-                 t* = t / (t - 1)
-        local    nu(p) = min_{t in [p, 2]}  (t* ||w||_{2,p})^(2/(1+alpha)) M^(1 + 2/(1+alpha) (1/t* - 1)),
-                 p in [1, 2]
+        global   nu(p) = min_{t >= p}        sqrt(t*) ||w||_{2,p} M^(1/t*)
+        local    nu(p) = min_{t in [p, 2]}  (t* ||w||_{2,p})^a M^(1 + a (1/t* - 1)),   p in [1, 2]
+        t* = t / (t - 1),   a = 2 / (1 + alpha)
 
     The minimum over t is attained at t* = 2 log M (local: log M) where the range of t allows it, else at its
     nearest end. A spread-out w (all kernels matter) asks for a large p, a concentrated one for p near 1. It
@@ -208,8 +207,8 @@ def complexity(
 ) -> float:
     """Bound on the global Rademacher complexity of the functions that lp-norm MKL chooses from.
 
-        R({f : ||w||_{2,p} <= radius})  <=  radius * min_{t >= p}  sqrt( t*/n  || (tr K_m / n)_m ||_{t*/2} ),
-        t* = t / (t - 1)
+        R({f : ||w||_{2,p} <= radius})
+            <=  radius * min_{t >= p}  sqrt( t*/n  || (tr K_m / n)_m ||_{t*/2} ),   t* = t / (t - 1)
 
     How much such functions can follow labels that are pure chance: with probability 1 - delta the expected
     loss (of a loss with slope at most 1 and values up to B) exceeds the loss on the n examples by no more

@@ -35,7 +35,8 @@ class TailSum:
     """Normalisation by tail sums: every kernel is divided by its trace less its zeta largest eigenvalues,
     over the training rows.
 
-        tail_m = sum_{j > zeta} lambda_mj,     lambda_m1 >= lambda_m2 >= ... the eigenvalues of K_m
+        tail_m = sum_{j > zeta} lambda_mj
+        lambda_m1 >= lambda_m2 >= ...  the eigenvalues of K_m
 
     Parameters
     ----------

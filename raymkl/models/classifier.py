@@ -46,7 +46,8 @@ def _has_sets(model: MKLClassifier) -> bool:
 class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     """Classification over a learned combination of kernels.
 
-        min_{w,b}  1/2 ||w||_{2,p}^2 + sum_i C_i loss(f(x_i), y_i),    f(x) = sum_m <w_m, phi_m(x)> + b
+        min_{w,b}  1/2 ||w||_{2,p}^2 + sum_i C_i loss(f(x_i), y_i)
+        f(x) = sum_m <w_m, phi_m(x)> + b
 
     solved to a certified relative duality gap. By default the loss is that of support vector machines, max(0,
     1 - y f). The weights theta of the kernels satisfy theta >= 0 and, for p < 2, sum_m theta_m^q = 1 with q =
@@ -533,22 +534,25 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     def predict_set(self, X: Any, coverage: float = 0.9) -> np.ndarray:
         """Classes that fit each row; with conformal=True.
 
-        With strangeness max_{l != k} f_l - f_k (f and -f for two classes) and training row i held out by
-        fold(i), class k is in the set of x where
+        With strangeness s(x, k) = max_{l != k} f_l(x) - f_k(x) (f and -f for two classes), and training row i
+        held out by fold(i), class k is in the set of x where
 
-            (1 + #{i : strangeness_fold(i)(x, k) <= strangeness_fold(i)(x_i, y_i)}) / (n + 1) > 1 - coverage
+            (1 + #{i : s_fold(i)(x, k) <= s_fold(i)(x_i, y_i)}) / (n + 1) > 1 - coverage
 
         Over many new rows like the training rows, about this part of the sets hold the right class; that is
         no promise about one row.
 
         Parameters
         ----------
-        X : n examples, in any container that `predict` takes.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in any container that `predict` takes.
         coverage : float in (0, 1)
+            The part of the sets that is to hold the right class.
 
         Returns
         -------
-        sets : (n, n_classes) bool, in the order of `classes_`. A row without any class says that none fits.
+        sets : ndarray of shape (n, n_classes)
+            bool, in the order of `classes_`. A row without any class says that none fits.
 
         Examples
         --------

@@ -25,7 +25,8 @@ from .runs.callbacks import a_run
 class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
     """Regression over a learned combination of kernels.
 
-        min_{w,b}  1/2 ||w||_{2,p}^2 + sum_i C_i loss(f(x_i), y_i),    f(x) = sum_m <w_m, phi_m(x)> + b
+        min_{w,b}  1/2 ||w||_{2,p}^2 + sum_i C_i loss(f(x_i), y_i)
+        f(x) = sum_m <w_m, phi_m(x)> + b
 
     solved to a certified relative duality gap. The weights theta of the kernels satisfy theta >= 0 and, for p
     < 2, sum_m theta_m^q = 1 with q = p / (2 - p).
@@ -321,12 +322,15 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : n examples, in any container that `predict` takes.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in any container that `predict` takes.
         coverage : float in (0, 1)
+            The part of the intervals that is to hold y.
 
         Returns
         -------
-        intervals : (n, 2) lower and upper ends, infinite where there are too few training rows to say.
+        intervals : ndarray of shape (n, 2)
+            Lower and upper ends, infinite where there are too few training rows to say.
 
         Examples
         --------

@@ -412,25 +412,69 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
 
     @_best_has("predict")
     def predict(self, X: Any) -> np.ndarray:
-        """Predictions of the best estimator."""
+        """Predictions of the best estimator.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
+
+        Returns
+        -------
+        predictions : ndarray of shape (n,)
+            Labels or numbers.
+        """
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_.predict(X)
 
     @_best_has("decision_function")
     def decision_function(self, X: Any) -> np.ndarray:
-        """Decision values of the best estimator."""
+        """Decision values of the best estimator.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
+
+        Returns
+        -------
+        values : ndarray of shape (n,) or (n, n_classes)
+            Decision values; one column per class for more than two classes.
+        """
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_.decision_function(X)
 
     @_best_has("predict_proba")
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities of the best estimator."""
+        """Probabilities of the best estimator.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
+
+        Returns
+        -------
+        probabilities : ndarray of shape (n, n_classes)
+            In the order of `classes_`; rows sum to one.
+        """
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_.predict_proba(X)
 
     @_best_has("predict_log_proba")
     def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Logarithms of the probabilities of the best estimator."""
+        """Logarithms of the probabilities of the best estimator.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
+
+        Returns
+        -------
+        logs : ndarray of shape (n, n_classes)
+            In the order of `classes_`.
+        """
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_.predict_log_proba(X)
 

@@ -24,7 +24,7 @@ class Views:
     table of pandas, polars or Arrow, a list or column of strings, or rows of a ready-made matrix. Kernels say
     by `view=` which one they read, as for a dict.
 
-    **What stands in absent rows is never read**, whatever it is. Those who read rows get them by three
+    What stands in absent rows is never read, whatever it is. Those who read rows get them by three
     methods: `present` and `has` say which rows have a view, and `readable` gives a plain dict in which an
     absent row is a copy of the first row that is there, so that every number in it is one of a row that has
     the view, and whatever holds for all of these holds for all of it.
@@ -382,12 +382,12 @@ class Views:
         """Views by name as readers take them: an absent row is a copy of the first row that has the view.
 
         Views that no row has are left out: there is nothing in them that may be read. Ready-made matrices are
-        `MatrixRows`. names : of the views that are wanted, all if None; of others nothing is copied.
+        `MatrixRows`.
 
         Parameters
         ----------
         names : iterable of str, or None
-            Views that are wanted; None for all.
+            Views that are wanted, None for all; of others nothing is copied.
 
         Returns
         -------

@@ -196,8 +196,9 @@ class ClusteredMixin:
 class ConvexLocalizedMKLClassifier(ClusteredMixin, MKLClassifier):
     __doc__ = f"""Classification with weights of the kernels that depend on the cluster an example lies in.
 
-        min_{{w,b}}  1/2 sum_j ||w_j||_{{2,p}}^2 + sum_i C_i loss(f(x_i), y_i),
-        f(x) = sum_j c_j(x) sum_m <w_jm, phi_m(x)> + b,      c_j(x) proportional to exp(-tau dist^2(x, S_j))
+        min_{{w,b}}  1/2 sum_j ||w_j||_{{2,p}}^2 + sum_i C_i loss(f(x_i), y_i)
+        f(x) = sum_j c_j(x) sum_m <w_jm, phi_m(x)> + b
+        c_j(x) proportional to exp(-tau dist^2(x, S_j))
 
     The clusters S_j come from kernel k-means (the best of several starts); dist is the distance to a
     cluster's mean in the feature space of the gating kernel. Given the clusters the problem is convex and is
@@ -331,8 +332,9 @@ class ConvexLocalizedMKLClassifier(ClusteredMixin, MKLClassifier):
 class ConvexLocalizedMKLRegressor(ClusteredMixin, MKLRegressor):
     __doc__ = f"""Regression with weights of the kernels that depend on the cluster an example lies in.
 
-        min_{{w,b}}  1/2 sum_j ||w_j||_{{2,p}}^2 + sum_i C_i loss(f(x_i), y_i),
-        f(x) = sum_j c_j(x) sum_m <w_jm, phi_m(x)> + b,      c_j(x) proportional to exp(-tau dist^2(x, S_j))
+        min_{{w,b}}  1/2 sum_j ||w_j||_{{2,p}}^2 + sum_i C_i loss(f(x_i), y_i)
+        f(x) = sum_j c_j(x) sum_m <w_jm, phi_m(x)> + b
+        c_j(x) proportional to exp(-tau dist^2(x, S_j))
 
     Clusters, likelihoods and weights are those of `ConvexLocalizedMKLClassifier`, the loss is that of
     `MKLRegressor`.

@@ -37,7 +37,8 @@ SVM_ROUNDS = 10_000
 class LocalizedMKLClassifier(MKLClassifier):
     """Support vector classification in which a softmax gate decides which kernels count for an example.
 
-        f(x) = sum_m eta_m(x) <w_m, phi_m(x)> + b,     eta_m(x) = exp(s_m(x)) / sum_k exp(s_k(x))
+        f(x) = sum_m eta_m(x) <w_m, phi_m(x)> + b
+        eta_m(x) = exp(s_m(x)) / sum_k exp(s_k(x))
         min over w, b, s of   1/2 sum_m ||w_m||^2 + sum_i C_i loss(f(x_i), y_i)
 
     The scores s_m are affine in the example's vector (gating="linear") or functions in a kernel's feature

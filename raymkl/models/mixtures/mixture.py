@@ -17,8 +17,8 @@ from .base import BaseMixture
 class DirichletProcessMixture(BaseMixture, ClusterMixin, DensityMixin, BaseEstimator):
     """Clusters of rows, as many as the data ask for: a Dirichlet process mixture of Gaussians.
 
-        V_k ~ Beta(1, concentration), V_K = 1;   pi_k = V_k prod_{j<k} (1 - V_j);   Sigma_k ~ IW(nu0, S0),
-        mu_k ~ N(m0, Sigma_k / tau0)
+        V_k ~ Beta(1, concentration), V_K = 1;   pi_k = V_k prod_{j<k} (1 - V_j)
+        Sigma_k ~ IW(nu0, S0),   mu_k ~ N(m0, Sigma_k / tau0)
 
     Variational inference climbs a lower bound of the log likelihood (`lower_bound_`; `history_` shows that no
     step lowers it). Clusters are joined wherever that raises the bound, which is what makes their number

@@ -45,7 +45,8 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
         min_w  1/2 ||w||_{2,p}^2 + sum_m rho_m ||w_m|| + sum_i C_i loss_i
         loss_i = max_k( [k != y_i] + f_k(x_i) - f_{y_i}(x_i) )
-        f_k(x) = sum_m <w_km, phi_m(x)>,   ||w_m||^2 = sum_k ||w_km||^2,   rho_m = beta * cost_m * sum_i C_i
+        f_k(x) = sum_m <w_km, phi_m(x)>,   ||w_m||^2 = sum_k ||w_km||^2
+        rho_m = beta * cost_m * sum_i C_i
 
     Mirror descent by dual averaging: rows are visited in random order; one whose best wrong class comes
     within one of the right one is added to the right class and taken from the wrong one. At the end of every
