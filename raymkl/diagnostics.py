@@ -98,6 +98,7 @@ def alignment(
     References
     ----------
     Cortes, Mohri, Rostamizadeh: Algorithms for learning kernels based on centered alignment. JMLR 13, 2012.
+
     Cristianini, Shawe-Taylor, Elisseeff, Kandola: On kernel-target alignment. NIPS 14, 2001 (without
     centring).
     """

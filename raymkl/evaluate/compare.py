@@ -40,23 +40,32 @@ def compare(
 
     Parameters
     ----------
-    models : dict from names to estimators or words
-        Estimators of ours; any of scikit-learn's and pipelines, which are fitted fold by fold, with the part
-        of the grid that they know; or words made from the first estimator of ours: "average" (p = 2),
-        "best_single" (inner folds choose the kernel, with or without a grid) and "view:<name>" (its kernels
-        that read this view alone).
-    X, y : as for `fit`.
-    outer, inner : int, splitter or (outer alone) iterable of (train, test)
-    param_grid : dict of lists, list of such dicts, or None
-    scoring : str, callable, list or dict of them, or None for the estimators' own score
-    groups : (n,) or None
+    models : dict
+        From names to estimators of ours, to any of scikit-learn's and pipelines (which are fitted fold by
+        fold, with the part of the grid that they know), or to words that make a model from the first
+        estimator of ours: "average" (p = 2), "best_single" (inner folds choose the kernel, with or without a
+        grid) and "view:<name>" (its kernels that read this view alone).
+    X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+        Rows, as for `fit`.
+    y : array-like of shape (n,)
+        Targets, as for `fit`.
+    outer : int, splitter or iterable of tuple
+        Splits that models are scored on; pairs are (train, test) of row numbers.
+    inner : int or splitter
+        Folds of the training rows, which choose the setting.
+    param_grid : dict, list of dict, or None
+        Values to try for each parameter.
+    scoring : str, callable, list, dict or None
+        One score or several; None takes the estimators' own.
+    groups : array-like of shape (n,), or None
         Given to the outer and to the inner splitter.
-    baseline : name of a model, or None
-        What the others are tested against, unless `table` is asked for another one.
+    baseline : str or None
+        Name of the model that the others are tested against, unless `table` is asked for another one.
 
     Returns
     -------
     study : Comparison
+        Scores of every model on every split.
 
     Examples
     --------

@@ -41,12 +41,19 @@ def permutation(
 
     Parameters
     ----------
-    estimator : of ours; others, and pipelines, are fitted permutation by permutation.
-    X, y : as for `fit`.
-    n : int, permutations.
-    cv : int, splitter or iterable of (train, test)
-    scoring : str, callable, or None for the estimator's own score
-    groups : (n_rows,) or None
+    estimator : estimator
+        One of ours; others, and pipelines, are fitted permutation by permutation.
+    X : array-like of shape (n_rows, d), DataFrame, list, dict, Views, path or Dataset
+        Rows, as for `fit`.
+    y : array-like of shape (n_rows,)
+        Targets, as for `fit`.
+    n : int
+        Number of permutations.
+    cv : int, splitter or iterable of tuple
+        Folds: their number, a splitter of scikit-learn, or pairs (train, test) of row numbers.
+    scoring : str, callable or None
+        The score; None takes the estimator's own.
+    groups : array-like of shape (n_rows,), or None
         Targets are permuted within groups, and the groups are given to the splitter.
     random_state : int, RandomState or None
         A study that is to go on from its checkpoints needs an int.
@@ -54,6 +61,7 @@ def permutation(
     Returns
     -------
     test : Permutation
+        Score, null scores and p-value.
 
     Examples
     --------

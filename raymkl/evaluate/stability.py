@@ -39,18 +39,25 @@ def stability(
 
     Parameters
     ----------
-    estimator : of ours, or a pipeline that ends in one (which is fitted half by half).
-    X, y : as for `fit`.
-    halves : int, an even number of half-samples.
+    estimator : estimator
+        One of ours, or a pipeline that ends in one (which is fitted half by half).
+    X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+        Rows, as for `fit`.
+    y : array-like of shape (n,)
+        Targets, as for `fit`.
+    halves : int
+        How many half-samples, an even number.
     coverage : float in (0, 1)
         Part of the halves whose weights lie between `low` and `high`.
     threshold : float in (0, 1)
         A kernel is selected where its weight exceeds this part of the largest one.
     random_state : int, RandomState or None
+        Which rows are in which half.
 
     Returns
     -------
     result : Stability
+        Weights of every half, and how often each kernel is selected.
 
     References
     ----------

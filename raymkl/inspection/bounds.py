@@ -64,7 +64,7 @@ def bound_factor(model: Any, X: Any = None, p: Any = None, *, decay: Any = None)
     minimiser.
 
         global   nu(p) = min_{t >= p}        sqrt(t*) ||w||_{2,p} M^(1/t*)
-        local    nu(p) = min_{t in [p, 2]}  (t* ||w||_{2,p})^a M^(1 + a (1/t* - 1)),   p in [1, 2]
+        local    nu(p) = min_{t in [p, 2]}  (t* ||w||_{2,p})^a M^(1 + a (1/t* - 1)),  p <= 2
         t* = t / (t - 1),   a = 2 / (1 + alpha)
 
     The minimum over t is attained at t* = 2 log M (local: log M) where the range of t allows it, else at its
@@ -106,6 +106,7 @@ def bound_factor(model: Any, X: Any = None, p: Any = None, *, decay: Any = None)
     References
     ----------
     Kloft, Brefeld, Sonnenburg, Zien: lp-norm multiple kernel learning. JMLR 12, 2011.
+
     Kloft, Blanchard: On the convergence rate of lp-norm multiple kernel learning. JMLR 13, 2012 (the local
     form).
     """
@@ -208,7 +209,8 @@ def complexity(
     """Bound on the global Rademacher complexity of the functions that lp-norm MKL chooses from.
 
         R({f : ||w||_{2,p} <= radius})
-            <=  radius * min_{t >= p}  sqrt( t*/n  || (tr K_m / n)_m ||_{t*/2} ),   t* = t / (t - 1)
+            <=  radius * min_{t >= p}  sqrt( t*/n  || (tr K_m / n)_m ||_{t*/2} )
+        t* = t / (t - 1)
 
     How much such functions can follow labels that are pure chance: with probability 1 - delta the expected
     loss (of a loss with slope at most 1 and values up to B) exceeds the loss on the n examples by no more

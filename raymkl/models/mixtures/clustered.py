@@ -29,7 +29,8 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
 
         V_k ~ Beta(1, concentration);   x | k ~ N(mu_k, Sigma_k);   coef_k ~ N(0, C I)
         p(y | x, k) proportional to exp(-loss_k(x, y))
-        loss_k(x, y) = max(0, 1 + max_{m != y} s_km(x) - s_ky(x)),   s_km(x) = coef_km' phi_k(x)
+        loss_k(x, y) = max(0, 1 + max_{m != y} s_km(x) - s_ky(x))
+        s_km(x) = coef_km' phi_k(x)
         phi_k(x) = D^-1/2 [cos(w_kl'x), sin(w_kl'x)]_l,   w_kl = scales_k * noise_kl
 
     The kernel of cluster k is a Gaussian with a scale of its own for every column, exp(-1/2 sum_j scales_kj^2

@@ -97,9 +97,10 @@ class DirichletProcessMixture(BaseMixture, ClusterMixin, DensityMixin, BaseEstim
 
     References
     ----------
-    Blei, Jordan: Variational inference for Dirichlet process mixtures. Bayesian Analysis 1, 2006. Neal:
-    Markov chain sampling methods for Dirichlet process mixture models. Journal of Computational and Graphical
-    Statistics 9, 2000.
+    Blei, Jordan: Variational inference for Dirichlet process mixtures. Bayesian Analysis 1, 2006.
+
+    Neal: Markov chain sampling methods for Dirichlet process mixture models. Journal of Computational and
+    Graphical Statistics 9, 2000.
     """
 
     def __init__(

@@ -144,6 +144,7 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     References
     ----------
     Orabona, Luo: Ultra-fast optimization algorithm for sparse multi kernel learning. ICML 2011.
+
     Multi-class kernel learning: fast rate and algorithms (Conv-MKL, SMSD-MKL).
     """
 
