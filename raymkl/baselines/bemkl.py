@@ -63,7 +63,7 @@ class BEMKL(InMemory):
     against the rest.
 
     One process, at most 10,000 rows. All kernel matrices are kept in memory, in float64: 8 n^2 (M + 5) bytes.
-    A sweep costs O(n^3 + M n^2) per head, and less than n^3 where the matrices are of low rank.
+    A sweep costs O(n^3 + M n^2) per class, and less than n^3 where the matrices are of low rank.
 
     Parameters
     ----------
@@ -261,8 +261,8 @@ class BEMKL(InMemory):
 
         Returns
         -------
-        values : ndarray of shape (n, n_classes)
-            For two classes (n,): positive means `classes_[1]`.
+        values : ndarray of shape (n,) or (n, n_classes)
+            (n,) for two classes: positive means `classes_[1]`.
         """
         check_is_fitted(self, "dual_coef_")
         values = self._decision(X)

@@ -35,8 +35,8 @@ def compare(
 
     Every model is scored on the held-out rows of every outer split. With a grid, inner folds of the training
     rows choose its setting in every split, for each metric by this metric: the scores are those of
-    `cross_val_score(GridSearchCV(...))`. Folds, settings and models made from one estimator are heads over
-    one set of kernel blocks, so that they cost their optimisation steps and no kernel value again.
+    `cross_val_score(GridSearchCV(...))`. Folds, settings and models made from one estimator share
+    their kernel values, which are computed once.
 
     Parameters
     ----------

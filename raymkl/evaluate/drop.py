@@ -35,8 +35,8 @@ def drop_views(
 ) -> Drop:
     """Scores without one view after the other: without every kernel that reads it.
 
-    A model without some kernels is a head that leaves them out, equal to the model of a smaller bank. Rows
-    that then have no view left stay, and are decided by the intercept.
+    Kernel values are computed once, and the models without some kernels leave them out; they are those of a
+    smaller set of kernels. Rows that then have no view left stay, and are decided by the intercept.
 
     Parameters
     ----------

@@ -36,8 +36,8 @@ def permutation(
     """Test by permuted targets whether a model has learned anything.
 
     Permutations and folds are drawn as `sklearn.model_selection.permutation_test_score` draws them, so that
-    equal seeds give equal null scores. Every permutation and fold is a head over one set of kernel blocks;
-    they come in batches, so that memory does not grow with n.
+    equal seeds give equal null scores. Kernel values are computed once for all permutations and
+    folds. These come in batches, so that memory does not grow with n.
 
     Parameters
     ----------

@@ -33,7 +33,7 @@ def stability(
 ) -> Stability:
     """Learn weights from many halves of the rows, in disjoint pairs, stratified by class.
 
-    Every half is a head over one set of kernel blocks. A weight that changes from half to half is one that
+    Kernel values are computed once for all halves. A weight that changes from half to half is one that
     the data do not determine; a kernel that is selected in nearly all halves is needed (complementary pairs
     stability selection).
 

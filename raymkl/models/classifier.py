@@ -124,8 +124,8 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         pattern of presence. "error": such rows are an error. See docs/missing.md.
     probability : {None, "sigmoid", "isotonic"}
         Calibrated probabilities (`predict_proba`): curves fitted to the decision values of rows held out, one
-        per class, as `CalibratedClassifierCV(ensemble=False)` does. The folds are heads beside the fit, which
-        stays what it is.
+        per class, as `CalibratedClassifierCV(ensemble=False)` does. The folds are solved beside the model,
+        over the same kernel values; the model stays what it is.
     cv : int, splitter or list of tuple
         Folds of `probability` and `conformal`, which must be a partition of the rows; an int is that of a
         `StratifiedKFold`.
@@ -463,8 +463,8 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
         Returns
         -------
-        values : ndarray of shape (n,)
-            Positive means `classes_[1]`; with more than two classes (n, n_classes). A Dataset of a Dataset.
+        values : ndarray of shape (n,) or (n, n_classes), or Dataset
+            (n,) for two classes, where positive means `classes_[1]`. A Dataset is answered by a Dataset.
         """
         check_is_fitted(self, "dual_coef_")
         values = self._decision(X)
@@ -481,8 +481,8 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
         Returns
         -------
-        labels : ndarray of shape (n,)
-            Of the type of y; a Dataset of a Dataset.
+        labels : ndarray of shape (n,), or Dataset
+            Of the type of y. A Dataset is answered by a Dataset.
         """
         values = self.decision_function(X)
         index = (values > 0).astype(int) if values.ndim == 1 else values.argmax(axis=1)

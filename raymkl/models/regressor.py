@@ -51,7 +51,8 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
     quantile : float in (0, 1)
         Of the quantile loss: the part of the examples that f is to lie above.
     conformal : bool
-        Keep the models of folds, which are heads beside the fit, for intervals (`predict_interval`).
+        Keep the models of the folds for intervals (`predict_interval`). They are solved beside the model,
+        over the same kernel values.
     cv : int, splitter or list of tuple
         Folds of `conformal`, which must be a partition of the rows; an int is that of a `KFold`.
 
@@ -304,8 +305,8 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
 
         Returns
         -------
-        values : ndarray of shape (n,)
-            A Dataset of a Dataset.
+        values : ndarray of shape (n,), or Dataset
+            Predictions f(x). A Dataset is answered by a Dataset.
         """
         check_is_fitted(self, "dual_coef_")
         return self._decision(X)[:, 0]

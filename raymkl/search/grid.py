@@ -34,10 +34,10 @@ def _best_has(name: str):
 class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
     """Cross-validated search over a grid of settings, with scikit-learn's names and results.
 
-    Every fold and setting is a head over one set of kernel blocks: folds are row masks, held-out scores come
-    from the f that the engine maintains anyway, values of C are solved one after the other from where the
-    last one ended. Normalisation constants come from the training rows of each fold. Parameters that change
-    the kernels themselves get blocks of their own. Estimators (or pipelines) whose folds cannot be heads are
+    Kernel values are computed once. Every fold and setting is a problem of its own over them (a head): a fold
+    leaves out some rows, whose scores the optimiser knows anyway, and each C starts from the solution of the
+    last one. Normalisation is learned from the training rows of each fold. Parameters that change the kernels
+    themselves get kernel values of their own. Estimators (or pipelines) that cannot share kernel values are
     fitted fold by fold.
 
     Parameters

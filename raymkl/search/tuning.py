@@ -35,10 +35,10 @@ def tune(
 ) -> Any:
     """Search with Ray Tune over one set of kernel blocks.
 
-    Rows are placed once. The folds (and classes) of every trial are heads of one service, so that a trial
-    costs its optimisation steps and no kernel block. Each trial reports `score` (mean over the folds so far),
-    `score_std`, `gap` (the worst of its heads) and `training_iteration` after every round; a scheduler such
-    as ASHA may stop it, which frees its heads at once.
+    Rows are placed once, and one service solves all trials over the same kernel values: a trial costs its
+    optimisation steps alone. Each trial reports `score` (mean over the folds so far), `score_std`, `gap` (the
+    worst of its folds and classes) and `training_iteration` after every round; a scheduler such as ASHA may
+    stop it, which frees its memory at once.
 
     A trial's checkpoint holds `model.raymkl`, the model with its setting fitted to all rows, which
     `raymkl.load` reads (`model.joblib` where the estimator is not one of ours), and where the trial was, so

@@ -247,7 +247,7 @@ class ConvexLocalizedMKLClassifier(ClusteredMixin, MKLClassifier):
     converged_ : bool
         Whether the gap is at most `tol`.
     history_ : list of dict
-        One per round and head, as for `MKLClassifier`.
+        One per round and class, as for `MKLClassifier`.
     kernels_ : list of Kernel
         The kernels that were learned over.
     engine_used_ : str
@@ -375,7 +375,7 @@ class ConvexLocalizedMKLRegressor(ClusteredMixin, MKLRegressor):
     converged_ : bool
         Whether the gap is at most `tol`.
     history_ : list of dict
-        One per round and head, as for `MKLClassifier`.
+        One per round, as for `MKLClassifier`.
     kernels_ : list of Kernel
         The kernels that were learned over.
     engine_used_ : str

@@ -332,8 +332,8 @@ class LocalizedMKLClassifier(MKLClassifier):
 
         Returns
         -------
-        gates : ndarray of shape (n, M)
-            With more than two classes (n, n_classes, M); not negative, one in sum over the kernels.
+        gates : ndarray of shape (n, M) or (n, n_classes, M)
+            (n, M) for two classes; not negative, one in sum over the kernels.
         """
         check_is_fitted(self, "dual_coef_")
         _, rows, _ = self._read(X, reset=False)

@@ -288,8 +288,8 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
 
         Returns
         -------
-        probabilities : ndarray of shape (n, n_classes)
-            Rows sum to one; a Dataset of a Dataset.
+        probabilities : ndarray of shape (n, n_classes), or Dataset
+            Rows sum to one. A Dataset is answered by a Dataset.
         """
         return np.exp(self._log_probabilities(X))
 
@@ -319,8 +319,8 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
 
         Returns
         -------
-        values : ndarray of shape (n, n_classes)
-            For two classes (n,), the log odds of `classes_[1]`.
+        values : ndarray of shape (n,) or (n, n_classes)
+            (n,) for two classes, the log odds of `classes_[1]`.
         """
         logs = self._log_probabilities(X)
         return logs[:, 1] - logs[:, 0] if len(self.classes_) == 2 else logs

@@ -518,8 +518,8 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
         Returns
         -------
-        values : ndarray of shape (n, n_classes)
-            For two classes (n,), f_1 - f_0: positive means `classes_[1]`.
+        values : ndarray of shape (n,) or (n, n_classes)
+            (n,) for two classes, f_1 - f_0: positive means `classes_[1]`.
         """
         check_is_fitted(self, "expansion_")
         values = self._decision(X)
@@ -538,8 +538,8 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
         Returns
         -------
-        parts : ndarray of shape (n, n_classes, M)
-            For two classes (n, M).
+        parts : ndarray of shape (n, M) or (n, n_classes, M)
+            (n, M) for two classes.
         """
         values = super().contributions(X)
         return values[:, 1] - values[:, 0] if len(self.classes_) == 2 else values
