@@ -40,8 +40,8 @@ class Session:
     engine : {"local", "ray"}
         Threads of this process, or a coordinator actor and shard actors, started now.
     params : RayParams or None
-        Place and memory of the shards. What an estimator says in its own `ray_params` about checkpoints,
-        failures, time-outs and memory goes before; where shards live is the session's.
+        Place and memory of the shards (workers). For checkpoints, failures, time-outs and memory the
+        `ray_params` of an estimator go first; where shards live is decided here.
     row_bytes : int
         What the rows of a shard will take, in bytes. On Ray a shard reserves so much memory beside
         `memory_per_shard`; a fit that opens a session of its own knows it.
@@ -121,7 +121,7 @@ class Session:
         """Rows (any container that `fit` takes) that stay in the shards between fits, with their pair
         statistics.
 
-        Estimators of this session fit them, all estimators predict them, and searches take them.
+        Estimators with this session as their engine can be fitted to them; any estimator can predict them.
 
         Parameters
         ----------
@@ -156,7 +156,7 @@ class Session:
         return self._kept, self._standing.of(rows.home.name_of(rows))
 
     def forget(self, names: list[str]) -> None:
-        """Nobody has rows of these names any more: caches over them are of no use.
+        """Drop the caches over rows of these names, which nobody uses any more.
 
         Parameters
         ----------

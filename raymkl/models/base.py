@@ -335,7 +335,7 @@ class BaseMKL(ReadsRows, WithCallbacks):
 
         Returns
         -------
-        contributions : ndarray of shape (n, M) or (n, n_heads, M)
+        contributions : ndarray of shape (n, M) or (n, n_classes, M)
             (n, M) when the model has one decision value per example (two classes, regression); else one row
             per class, in the order of the columns of `decision_function`.
 
