@@ -33,7 +33,7 @@ class Session:
 
     `close()`, the end of a `with` block, the garbage collector and the end of the driver end a session. An
     idle session on Ray holds the CPUs of its shards. `clone` keeps a session; a pickled estimator remembers
-    its kind alone.
+    "local" or "ray" alone.
 
     Parameters
     ----------

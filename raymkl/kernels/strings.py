@@ -20,9 +20,12 @@ def _whole(kernel: Kernel, name: str, low: int) -> None:
 
 
 class Spectrum(Kernel):
-    """k(x, z) = sum over all strings u of k letters of (times u occurs in x) * (times u occurs in z).
+    """Spectrum kernel: pieces of k letters (k-mers) that two sequences share, wherever they are.
 
-    Sequences may have any length. Places with a letter outside the alphabet are not counted.
+        k(x, z) = sum over all strings u of k letters of  #(u in x) * #(u in z)
+
+    where #(u in x) is how often u occurs in x. Sequences may have any length. Places with a letter outside
+    the alphabet are not counted.
 
     Parameters
     ----------
@@ -73,8 +76,8 @@ class Spectrum(Kernel):
 
 
 class WeightedDegree(Kernel):
-    """Pieces of up to `degree` letters that two sequences of one length share at the same place, or up to
-    `shift` places apart.
+    """Weighted-degree kernel: pieces of up to `degree` letters that two sequences of one length share at the
+    same place, or up to `shift` places apart.
 
         k(x, z) = sum_{d=1..D} beta_d sum_i sum_{s=0..S} 1 / (2 (s + 1)) m_ds(i)
         m_ds(i) = [x_{i+s..} = z_{i..}] + [x_{i..} = z_{i+s..}]

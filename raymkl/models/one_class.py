@@ -146,7 +146,7 @@ class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
         y : None
             Not used.
         sample_weight : array-like of shape (n,), or None
-            Weights of the rows; None for alike.
+            Weights of the rows; None weighs all alike.
 
         Returns
         -------

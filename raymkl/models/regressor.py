@@ -200,7 +200,7 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
         y : array-like of shape (n,), or str
             Numbers, or the name of a column of a path or Dataset.
         sample_weight : array-like of shape (n,), or None
-            Weights of the rows; None for alike.
+            Weights of the rows; None weighs all alike.
 
         Returns
         -------

@@ -149,7 +149,7 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
         groups : array-like of shape (n,), or None
             Given to the splitter.
         sample_weight : array-like of shape (n,), or None
-            Weights of the rows; None for alike.
+            Weights of the rows; None weighs all alike.
 
         Returns
         -------

@@ -138,7 +138,7 @@ class DirichletProcessMixture(BaseMixture, ClusterMixin, DensityMixin, BaseEstim
         y : str or None
             Not used, but a name of a column of a path or Dataset, which is then not read.
         sample_weight : array-like of shape (n,), or None
-            Weights of the rows; None for alike.
+            Weights of the rows; None weighs all alike.
 
         Returns
         -------
@@ -161,7 +161,7 @@ class DirichletProcessMixture(BaseMixture, ClusterMixin, DensityMixin, BaseEstim
         y : str or None
             As for `fit`.
         sample_weight : array-like of shape (n,), or None
-            Weights of the rows; None for alike.
+            Weights of the rows; None weighs all alike.
 
         Returns
         -------

@@ -252,7 +252,7 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         y : array-like of shape (n,), or str
             Labels of any type, or the name of a column of a path or Dataset.
         sample_weight : array-like of shape (n,), or None
-            Weights of the rows; None for alike.
+            Weights of the rows; None weighs all alike.
 
         Returns
         -------
@@ -464,7 +464,7 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         classes : array-like of shape (K,), or None
             All labels; needed by the first call.
         sample_weight : array-like of shape (n,), or None
-            Weights of the rows; None for alike.
+            Weights of the rows; None weighs all alike.
 
         Returns
         -------

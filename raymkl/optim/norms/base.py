@@ -39,7 +39,8 @@ class Norm:
     """A norm over kernels, as the optimiser sees it.
 
     Below, s (M,) are the quadratic terms a'K_m a of a dual point a, theta (M,) weights of kernels, and l (M,)
-    the lengths ||w_m||. Subclasses give `dual`, `primal` and `weights`, and answers to the questions.
+    the lengths ||w_m||. Subclasses give `dual`, `primal` and `weights`; properties say what the
+    optimiser may rely on.
 
     Examples
     --------
