@@ -249,7 +249,7 @@ class BaseMixture(WithCallbacks):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), DataFrame, dict, path or Dataset
+        X : array-like of shape (n, d), DataFrame, path or Dataset
             Rows.
 
         Returns

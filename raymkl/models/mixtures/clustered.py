@@ -201,7 +201,7 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), DataFrame, dict, path or Dataset
+        X : array-like of shape (n, d), DataFrame, path or Dataset
             Rows.
         y : array-like of shape (n,), or str
             Labels of any type, or the name of a column of a path or Dataset.
@@ -283,7 +283,7 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), DataFrame, dict, path or Dataset
+        X : array-like of shape (n, d), DataFrame, path or Dataset
             Rows.
 
         Returns
@@ -298,7 +298,7 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), DataFrame, dict, path or Dataset
+        X : array-like of shape (n, d), DataFrame, path or Dataset
             Rows.
 
         Returns
@@ -314,7 +314,7 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), DataFrame, dict, path or Dataset
+        X : array-like of shape (n, d), DataFrame, path or Dataset
             Rows.
 
         Returns
@@ -331,7 +331,7 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), DataFrame, dict, path or Dataset
+        X : array-like of shape (n, d), DataFrame, path or Dataset
             Rows.
 
         Returns
@@ -347,7 +347,7 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), DataFrame, dict, path or Dataset
+        X : array-like of shape (n, d), DataFrame, path or Dataset
             Rows.
 
         Returns
@@ -363,7 +363,7 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), DataFrame, dict, path or Dataset
+        X : array-like of shape (n, d), DataFrame, path or Dataset
             Rows.
         y : array-like of shape (n,), or str
             Labels of any type, or the name of a column of a path or Dataset.

@@ -133,7 +133,7 @@ class DirichletProcessMixture(BaseMixture, ClusterMixin, DensityMixin, BaseEstim
 
         Parameters
         ----------
-        X : array-like of shape (n, d), DataFrame, dict, path or Dataset
+        X : array-like of shape (n, d), DataFrame, path or Dataset
             Rows.
         y : str or None
             Not used, but a name of a column of a path or Dataset, which is then not read.
@@ -156,7 +156,7 @@ class DirichletProcessMixture(BaseMixture, ClusterMixin, DensityMixin, BaseEstim
 
         Parameters
         ----------
-        X : array-like of shape (n, d), DataFrame, dict, path or Dataset
+        X : array-like of shape (n, d), DataFrame, path or Dataset
             Rows.
         y : str or None
             As for `fit`.
@@ -176,7 +176,7 @@ class DirichletProcessMixture(BaseMixture, ClusterMixin, DensityMixin, BaseEstim
 
         Parameters
         ----------
-        X : array-like of shape (n, d), DataFrame, dict, path or Dataset
+        X : array-like of shape (n, d), DataFrame, path or Dataset
             Rows.
 
         Returns
@@ -191,7 +191,7 @@ class DirichletProcessMixture(BaseMixture, ClusterMixin, DensityMixin, BaseEstim
 
         Parameters
         ----------
-        X : array-like of shape (n, d), DataFrame, dict, path or Dataset
+        X : array-like of shape (n, d), DataFrame, path or Dataset
             Rows.
 
         Returns
@@ -206,7 +206,7 @@ class DirichletProcessMixture(BaseMixture, ClusterMixin, DensityMixin, BaseEstim
 
         Parameters
         ----------
-        X : array-like of shape (n, d), DataFrame, dict, path or Dataset
+        X : array-like of shape (n, d), DataFrame, path or Dataset
             Rows.
         y : None
             Not used.
