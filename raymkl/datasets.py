@@ -27,16 +27,21 @@ def read_fasta(path: Any) -> tuple[list[str], list[str]]:
 
     Parameters
     ----------
-    path : path of the file.
+    path : str or path
+        The file.
 
     Returns
     -------
-    names, sequences : lists of str, one per record, in the order of the file.
+    names : list of str
+        One per record, in the order of the file.
+    sequences : list of str
+        One per record, in the same order.
 
     Raises
     ------
-    ValueError : with the line, when the file does not start with `>`, a record has no name or no letters, or
-        a line of a sequence holds something else than letters, `*`, `-` and `.`.
+    ValueError
+        With the line, when the file does not start with `>`, a record has no name or no letters, or a line of
+        a sequence holds something else than letters, `*`, `-` and `.`.
 
     Examples
     --------
@@ -110,17 +115,29 @@ def make_motif_sequences(
 
     Parameters
     ----------
-    n, length : number of sequences, and letters of each.
-    motifs : planted one after the other at evenly spaced places.
-    jitter : each is displaced by up to this many letters, at random.
-    noise : probability that a letter of a planted motif is replaced by a random one.
-    flip : probability that a label is turned around.
-    alphabet : letters to draw from.
-    random_state : seed, `numpy.random.Generator` or None.
+    n : int
+        Number of sequences.
+    length : int
+        Letters of each.
+    motifs : list of str
+        Planted one after the other at evenly spaced places.
+    jitter : int
+        Each motif is displaced by up to so many letters, at random.
+    noise : float
+        Probability that a letter of a planted motif is replaced by a random one.
+    flip : float
+        Probability that a label is wrong.
+    alphabet : str
+        Letters to draw from.
+    random_state : int, numpy.random.Generator or None
+        Seed.
 
     Returns
     -------
-    sequences : list of n strings. labels : (n,) of -1 and 1.
+    sequences : list of str
+        The n sequences.
+    labels : ndarray of shape (n,)
+        1 with motifs, -1 without.
 
     Examples
     --------

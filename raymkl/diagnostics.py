@@ -51,7 +51,8 @@ def alignment(
 ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
     """Alignment of every pair of kernels, and of every kernel with the labels.
 
-        A(K, L) = <HKH, HLH> / (||HKH|| ||HLH||),    H = I - 11'/n (or I),   Frobenius inner product
+        A(K, L) = <HKH, HLH> / (||HKH|| ||HLH||)        (Frobenius inner product)
+        H = I - 11'/n  (or I)
 
     1 means the same kernel up to scale and shift in feature space, 0 nothing in common. Labels enter as the
     kernel [y_i = y_j] (for two classes its alignment is that of yy'), numbers as yy'. A constant kernel has
@@ -60,22 +61,30 @@ def alignment(
 
     Parameters
     ----------
-    kernels : list of M kernels, "precomputed", a stack (n, n, M), or a fitted model.
-    X : examples in any container; (n, n, M) or the path of a kernel store with "precomputed" kernels. May be
-        left out for a stack, and for a fitted model with features, where the support vectors are used.
-    y : (n,) labels or numbers, or None.
+    kernels : list of Kernel, "precomputed", ndarray of shape (n, n, M), or estimator
+        The M kernels, their ready-made matrices, or a fitted model.
+    X : array-like of shape (n, d), DataFrame, list, dict, Views, path or None
+        Examples; with "precomputed" kernels the stack (n, n, M), or the path of a kernel store. May be left
+        out for a stack, and for a fitted model with features, where the support vectors are used.
+    y : array-like of shape (n,), or None
+        Labels or numbers.
     centred : bool
         Whether matrices are centred first. If not, two classes enter as -1 and +1.
-    only : positions of the kernels to look at, or None for all.
+    only : iterable of int, or None
+        Positions of the kernels to look at; None for all.
     max_rows : int
         From larger data this many rows are used: evenly spaced ones, or random ones when `random_state` is
         given. With more than about 130 kernels fewer rows are used, so that all matrices fit half a gigabyte.
         Kernels so narrow that their matrices are nearly diagonal look more alike the fewer rows are used.
     random_state : int or None
+        Seed of the rows that are drawn; None takes evenly spaced ones.
 
     Returns
     -------
-    matrix : (M, M) alignments. With `y` a pair: the matrix, and (M,) alignments with the labels.
+    matrix : ndarray of shape (M, M)
+        Alignments of the kernels with each other.
+    with_labels : ndarray of shape (M,)
+        Alignments with the labels; only where `y` is given.
 
     Examples
     --------
@@ -89,6 +98,7 @@ def alignment(
     References
     ----------
     Cortes, Mohri, Rostamizadeh: Algorithms for learning kernels based on centered alignment. JMLR 13, 2012.
+
     Cristianini, Shawe-Taylor, Elisseeff, Kandola: On kernel-target alignment. NIPS 14, 2001 (without
     centring).
     """
@@ -118,8 +128,8 @@ class Redundancy:
         Of that matrix, largest first.
     alignment : ndarray of shape (M, M)
         The matrix.
-    pairs : list of (i, j, alignment)
-        Nearly equal kernels, most alike first.
+    pairs : list of tuple
+        (i, j, alignment) of nearly equal kernels, most alike first.
     explained : ndarray of shape (M,)
         Share of each centred kernel matrix that a linear combination of the other kernels reproduces (1 -
         squared distance to their span); near 1 the kernel can be left out.
@@ -155,14 +165,15 @@ def redundancy(
 
     Parameters
     ----------
-    kernels, X, only, max_rows, random_state : as for `alignment` (larger data are sub-sampled to `max_rows`
-        rows).
+    kernels, X, only, max_rows, random_state : object
+        As for `alignment` (larger data are sub-sampled to `max_rows` rows).
     threshold : float in (0, 1]
         Pairs with at least this alignment are listed.
 
     Returns
     -------
-    Redundancy
+    found : Redundancy
+        Effective number, pairs and shares.
 
     Examples
     --------

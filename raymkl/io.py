@@ -131,8 +131,8 @@ def table_of(model: Any) -> pa.Table:
 def load(path: Any) -> Any:
     """Read a model written by `save`.
 
-    The file may come from anybody: it is data, nothing in it is run, and it takes no more memory than it has
-    bytes, twice over. ValueError when it is not a model file, is damaged, or is of a later format.
+    The file may come from anybody: it is data, nothing in it is run, and reading it takes at most about
+    twice the memory of its size. ValueError when it is not a model file, is damaged, or is of a later format.
 
     Parameters
     ----------

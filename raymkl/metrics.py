@@ -34,7 +34,7 @@ def macro_auc(y: Any, values: Any, *, classes: Any = None, sample_weight: Any = 
     classes : array-like of shape (n_classes,), or None
         Labels in the order of the columns of `values`; None takes the sorted labels of y.
     sample_weight : array-like of shape (n,), or None
-        Weights of the rows; None for alike.
+        Weights of the rows; None weighs all alike.
 
     Returns
     -------
@@ -62,7 +62,7 @@ def macro_average_precision(y: Any, values: Any, *, classes: Any = None, sample_
     classes : array-like of shape (n_classes,), or None
         Labels in the order of the columns of `values`; None takes the sorted labels of y.
     sample_weight : array-like of shape (n,), or None
-        Weights of the rows; None for alike.
+        Weights of the rows; None weighs all alike.
 
     Returns
     -------
@@ -89,7 +89,7 @@ def matthews(y: Any, predicted: Any, *, average: str | None = None, sample_weigh
         None for the correlation of the whole confusion matrix (scikit-learn's `matthews_corrcoef`), "macro"
         for the mean over classes of the correlation of "is of class c". For two classes they are the same.
     sample_weight : array-like of shape (n,), or None
-        Weights of the rows; None for alike.
+        Weights of the rows; None weighs all alike.
 
     Returns
     -------

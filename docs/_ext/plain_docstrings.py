@@ -21,8 +21,9 @@ def inline(text: str) -> str:
             parts[i] = re.sub(r"(?<=\w)_(?!\w)", r"\_", part)
         elif not part.startswith((":", "``")):
             parts[i] = f"`{part}`"
-    # A literal must not touch a letter.
-    return re.sub(r"(``[^`]+``)(?=\w)", r"\1\\ ", "".join(parts))
+        if i % 2 and re.match(r"\w", parts[i + 1]):
+            parts[i] += "\\ "  # a literal must not touch a letter
+    return "".join(parts)
 
 
 def indent(line: str) -> int:

@@ -132,7 +132,7 @@ class Baseline(InMemory):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), or any container in memory that the kernels take
+        X : array-like of shape (n, d), DataFrame, list, dict or Views
             Rows.
         y : array-like of shape (n,)
             Labels of two classes, of any type.
@@ -234,8 +234,8 @@ class Baseline(InMemory):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
 
         Returns
         -------
@@ -250,8 +250,8 @@ class Baseline(InMemory):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
 
         Returns
         -------

@@ -31,10 +31,11 @@ BLOCK_NUMBERS = 2**22
 class BEMKL(InMemory):
     """Bayesian efficient multiple kernel learning: a baseline to compare with, with probabilities.
 
-        a_i ~ N(0, 1 / lambda_i)       g_m(x) ~ N(sum_i a_i k_m(x_i, x), width^2)      lambda_i, gamma,
-        omega_m ~ Gamma(1, 1)
-        b ~ N(0, 1 / gamma)            e_m ~ N(0, 1 / omega_m)
-        f(x) ~ N(sum_m e_m g_m(x) + b, 1),       y = 1 means f > margin,  y = -1 means f < -margin
+        lambda_i, gamma, omega_m ~ Gamma(1, 1)
+        a_i ~ N(0, 1 / lambda_i),      g_m(x) ~ N(sum_i a_i k_m(x_i, x), width^2)
+        b ~ N(0, 1 / gamma),           e_m ~ N(0, 1 / omega_m)
+        f(x) ~ N(sum_m e_m g_m(x) + b, 1)
+        y = 1 means f > margin,        y = -1 means f < -margin
 
     The posterior is approximated by a product over a, lambda, g, the pair (b, e), their precisions, and f; a
     sweep sets one factor after the other to its best given the others. Nothing is random, and always
@@ -42,11 +43,11 @@ class BEMKL(InMemory):
     against the rest.
 
     One process, at most 10,000 rows. All kernel matrices are kept in memory, in float64: 8 n^2 (M + 5) bytes.
-    A sweep costs O(n^3 + M n^2) per head, and less than n^3 where the matrices are of low rank.
+    A sweep costs O(n^3 + M n^2) per class, and less than n^3 where the matrices are of low rank.
 
     Parameters
     ----------
-    kernels : list of M kernels, "precomputed", or None
+    kernels : list of Kernel, "precomputed" or None
         As for `MKLClassifier`.
     normalize : {None, "multiplicative", "spherical", "trace", "tail"} or `kernels.TailSum`
         As for `MKLClassifier`. The priors are for kernels with values about 1: use "spherical" where they are
@@ -76,8 +77,12 @@ class BEMKL(InMemory):
         Sweeps.
     kernels_ : list of Kernel
         The kernels that were learned over.
+    expansion_ : Expansion
+        The sum over support vectors that predictions are made of.
     n_features_in_ : int
         Columns of X.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has any.
 
     Examples
     --------
@@ -118,7 +123,7 @@ class BEMKL(InMemory):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), or any container in memory that the kernels take
+        X : array-like of shape (n, d), DataFrame, list, dict or Views
             Rows, 10,000 at most.
         y : array-like of shape (n,)
             Labels of two or more classes, of any type.
@@ -231,13 +236,13 @@ class BEMKL(InMemory):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
 
         Returns
         -------
-        values : ndarray of shape (n, n_classes)
-            For two classes (n,): positive means `classes_[1]`.
+        values : ndarray of shape (n,) or (n, n_classes)
+            (n,) for two classes: positive means `classes_[1]`.
         """
         check_is_fitted(self, "dual_coef_")
         values = self._decision(X)
@@ -248,8 +253,8 @@ class BEMKL(InMemory):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
 
         Returns
         -------
@@ -264,8 +269,8 @@ class BEMKL(InMemory):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
 
         Returns
         -------

@@ -25,26 +25,36 @@ HALVINGS = 12
 class HessianMKL(Baseline):
     """Multiple kernel learning with p = 1 by Newton steps in the weights: a baseline to compare with.
 
-        min_d  J(d),    d >= 0,  sum_m d_m = 1,       J(d) the optimum of an SVM over  sum_m d_m K_m
+        min_d  J(d),    d >= 0,  sum_m d_m = 1
+        J(d)  the optimum of an SVM over  sum_m d_m K_m
 
     is solved by steps to the minimiser of the quadratic model of J on the simplex (a small quadratic program,
     for which OSQP is set up once and started from its last solution), halved until J decreases enough. With
     the free dual variables F (0 < |a_i| < C) that move with the weights and g_m = (K_m a)_F,
 
-        dJ/dd_m = -1/2 a' K_m a,      d2J/dd_m dd_k = g_m' P g_k,      P the upper left block of the inverse
-        of  [K_FF 1; 1' 0]
+        dJ/dd_m = -1/2 a' K_m a,      d2J/dd_m dd_k = g_m' P g_k
+        P  the upper left block of the inverse of  [K_FF 1; 1' 0]
 
     Problem, parameters, attributes, memory and the SVM (LIBSVM, without a starting point) are those of
     `SimpleMKL`.
 
     Parameters
     ----------
-    kernels, C, tol, max_iter : see `SimpleMKL`.
+    kernels, C, tol, max_iter : object
+        As for `SimpleMKL`.
 
     Attributes
     ----------
-    classes_, kernel_weights_, support_, dual_coef_, intercept_ : ndarray
-        As for `SimpleMKL`.
+    classes_ : ndarray of shape (2,)
+        Labels.
+    kernel_weights_ : ndarray of shape (M,)
+        Weights d of the kernels; they sum to one.
+    support_ : ndarray of shape (n_support,)
+        Training rows with a dual variable other than zero.
+    dual_coef_ : ndarray of shape (1, n_support)
+        Signed dual variables.
+    intercept_ : ndarray of shape (1,)
+        b.
     primal_objective_, dual_objective_, duality_gap_ : float
         As for `SimpleMKL`.
     n_svm_, n_iter_ : int
@@ -53,8 +63,12 @@ class HessianMKL(Baseline):
         Whether the gap is at most `tol`.
     kernels_ : list of Kernel
         The kernels that were learned over.
+    expansion_ : Expansion
+        The sum over support vectors that predictions are made of.
     n_features_in_ : int
         Columns of X.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has any.
 
     Examples
     --------

@@ -25,8 +25,9 @@ TOO_SHORT = 1e-3
 class SimpleMKL(Baseline):
     """Multiple kernel learning with p = 1 by reduced gradients: a baseline to compare with.
 
-        min_{w,b}  1/2 ||w||_{2,1}^2 + C sum_i max(0, 1 - y_i f(x_i)),    f(x) = sum_m <w_m, phi_m(x)> + b
-        = min_d  J(d),    d >= 0,  sum_m d_m = 1,       J(d) the optimum of an SVM over  sum_m d_m K_m
+        min_{w,b}  1/2 ||w||_{2,1}^2 + C sum_i max(0, 1 - y_i f(x_i))   =   min_d  J(d)
+        f(x) = sum_m <w_m, phi_m(x)> + b,     d >= 0,  sum_m d_m = 1
+        J(d)  the optimum of an SVM over  sum_m d_m K_m
 
     the problem of `MKLClassifier(p=1)` for two classes. A step follows the reduced gradient of J, as far as
     the first weight that becomes zero; while J decreases at that far end, the weight is fixed there and the
@@ -41,7 +42,7 @@ class SimpleMKL(Baseline):
 
     Parameters
     ----------
-    kernels : list of M kernels, "precomputed", or None
+    kernels : list of Kernel, "precomputed" or None
         As for `MKLClassifier`.
     C : float > 0
         Weight of the loss.
@@ -72,8 +73,12 @@ class SimpleMKL(Baseline):
         Whether the gap is at most `tol`.
     kernels_ : list of Kernel
         The kernels that were learned over.
+    expansion_ : Expansion
+        The sum over support vectors that predictions are made of.
     n_features_in_ : int
         Columns of X.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has any.
 
     Examples
     --------

@@ -64,8 +64,8 @@ class KernelStore:
         Of the values.
     names : tuple of str, or None
         One per kernel; None for plain matrices.
-    row_ranges : tuple of (start, stop)
-        The rows of each file.
+    row_ranges : tuple of tuple
+        The rows of each file, as (start, stop).
 
     Examples
     --------
@@ -131,8 +131,8 @@ class KernelStore:
 
         Parameters
         ----------
-        ids : array-like of int, shape (k,)
-            Rows, in any order.
+        ids : array-like of shape (k,)
+            Numbers of rows, in any order.
         start, stop : int
             Range of columns.
 
@@ -161,12 +161,14 @@ class KernelStore:
 
         Parameters
         ----------
-        rows, columns : array-like of int
-            Which.
+        rows : array-like of shape (k,)
+            Numbers of rows.
+        columns : array-like of shape (l,)
+            Numbers of columns.
 
         Returns
         -------
-        entries : ndarray of shape (len(rows), len(columns), M)
+        entries : ndarray of shape (k, l, M)
             In the dtype of the store.
         """
         rows, columns = self._checked_ids(rows, "row"), self._checked_ids(columns, "column")

@@ -29,32 +29,44 @@ class RayParams:
 
     Parameters
     ----------
-    num_shards : shards the rows are split into; None chooses one per free CPU (Ray) or per core (local). A
-        pair (least, most) starts with as many as find a place, and splits the rows anew when nodes join or
+    num_shards : int, tuple of int, or None
+        Shards (workers) that the rows are split into. None takes one per free CPU (Ray) or per core (local).
+        A pair (least, most) starts with as many as find a place, and splits the rows anew when nodes join or
         leave, at most once a minute.
-    cpus_per_shard : CPUs that each shard actor reserves; fractions are allowed.
-    memory_per_shard : bytes that a shard's caches and gradients may take; None takes a share of what is free.
-        A shard on Ray reserves them, and what its rows take.
-    max_shard_failures : losses that a run may survive, -1 for any number. Lost shards (or the coordinator)
-        are replaced and brought up to date. All shards that are lost with a node count once.
-    timeout_s : seconds after which a shard that answers no ping, or a placement, is given up. A process that
-        is being started has at least five minutes.
-    checkpoint_dir : directory (a path, or a URI that `pyarrow.fs` opens) for the state of the run, or None.
-        The next fit with the same directory, data and parameters goes on from there. Kept for the local
-        engine too; a finished run removes its files.
-    checkpoint_every_s : seconds between two checkpoints.
-    placement : "SPREAD" puts shards on different nodes where it can, "PACK" on as few as possible;
-        "STRICT_SPREAD" and "STRICT_PACK" must.
-    max_preemptions : as max_shard_failures, for nodes that were preempted, by Ray's word, which are counted
-        apart; -1 for any number.
-    resources : custom resources of Ray that each shard reserves, e.g. {"fast_disk": 1}.
-    label_selector : labels of the nodes that shards may live on, in Ray's words, e.g. {"ray.io/market-type":
-        "!spot"}.
-    name, storage_path : of a run that leaves something: in `<storage_path>/<name>` (a path or a URI) are its
+    cpus_per_shard : float
+        CPUs that each shard reserves; fractions are allowed.
+    memory_per_shard : int or None
+        Bytes that a shard's caches and gradients may take. None takes a share of what is free. A shard on Ray
+        reserves them, and what its rows take.
+    max_shard_failures : int
+        Losses that a run may survive, -1 for any number. Lost shards (or the coordinator) are replaced and
+        brought up to date. All shards that are lost with a node count once.
+    timeout_s : float
+        Seconds after which a shard that does not answer, or a placement, is given up. A process that is being
+        started has at least five minutes.
+    checkpoint_dir : str or None
+        Directory (a path, or a URI that `pyarrow.fs` opens) for the state of the run. The next fit with the
+        same directory, data and parameters goes on from there. Kept for the local engine too; a finished run
+        removes its files.
+    checkpoint_every_s : float
+        Seconds between two checkpoints.
+    placement : {"SPREAD", "PACK", "STRICT_SPREAD", "STRICT_PACK"}
+        "SPREAD" puts shards on different nodes where it can, "PACK" on as few as possible; the strict ones
+        must.
+    max_preemptions : int
+        As `max_shard_failures`, for nodes that Ray reports as preempted (spot machines, say), which are
+        counted apart; -1 for any number.
+    resources : dict or None
+        Custom resources of Ray that each shard reserves, such as {"fast_disk": 1}.
+    label_selector : dict or None
+        Labels of the nodes that shards may live on, written as Ray does: {"ray.io/market-type": "!spot"}.
+    name, storage_path : str or None
+        Both or none. Where the run leaves its files: `<storage_path>/<name>` (a path or a URI) holds
         checkpoints while it runs, and at the end `model.raymkl`, `history.parquet` and `run.json`. A later
-        run of the same name takes their place. Both or none.
-    runtime_env : Ray's runtime environment of the actors, e.g. {"pip": ["mykernels"]}. It is not kept in
-        model files.
+        run of the same name takes their place.
+    runtime_env : dict or None
+        Runtime environment of Ray for the actors, such as {"pip": ["mykernels"]}. It is not kept in model
+        files.
 
     Examples
     --------
@@ -168,8 +180,21 @@ class RayParams:
         num_workers, resources_per_worker (CPU, memory and custom ones), placement_strategy, label_selector
         and accelerator_type are taken from the one; failure_config, worker_runtime_env, and name with
         storage_path (unless it is Ray's default) from the other.
-        more : fields of RayParams, which go before. What shards have no use for (GPUs, TPUs, callbacks) is
-        refused.
+        What shards have no use for (GPUs, TPUs, callbacks) is refused.
+
+        Parameters
+        ----------
+        scaling_config : ray.train.ScalingConfig
+            Workers and their resources.
+        run_config : ray.train.RunConfig or None
+            Name, storage and failures.
+        **more : object
+            Fields of RayParams, which go before what the two say.
+
+        Returns
+        -------
+        params : RayParams
+            The same for shards.
 
         Examples
         --------

@@ -33,15 +33,15 @@ class Session:
 
     `close()`, the end of a `with` block, the garbage collector and the end of the driver end a session. An
     idle session on Ray holds the CPUs of its shards. `clone` keeps a session; a pickled estimator remembers
-    its kind alone.
+    "local" or "ray" alone.
 
     Parameters
     ----------
     engine : {"local", "ray"}
         Threads of this process, or a coordinator actor and shard actors, started now.
     params : RayParams or None
-        Place and memory of the shards. What an estimator says in its own `ray_params` about checkpoints,
-        failures, time-outs and memory goes before; where shards live is the session's.
+        Place and memory of the shards (workers). For checkpoints, failures, time-outs and memory the
+        `ray_params` of an estimator go first; where shards live is decided here.
     row_bytes : int
         What the rows of a shard will take, in bytes. On Ray a shard reserves so much memory beside
         `memory_per_shard`; a fit that opens a session of its own knows it.
@@ -102,6 +102,7 @@ class Session:
 
     @property
     def is_open(self) -> bool:
+        """Whether the session can be used, as it can until it is closed."""
         return self._end.alive
 
     def check_open(self) -> None:
@@ -120,12 +121,12 @@ class Session:
         """Rows (any container that `fit` takes) that stay in the shards between fits, with their pair
         statistics.
 
-        Estimators of this session fit them, all estimators predict them, and searches take them.
+        Estimators with this session as their engine can be fitted to them; any estimator can predict them.
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
 
         Returns
         -------
@@ -144,11 +145,18 @@ class Session:
         ----------
         rows : object
             Rows as read for a fit.
+
+        Returns
+        -------
+        caches : dict
+            Cached pair statistics of every shard.
+        known : CachesOfRows
+            What is known of those over these rows.
         """
         return self._kept, self._standing.of(rows.home.name_of(rows))
 
     def forget(self, names: list[str]) -> None:
-        """Nobody has rows of these names any more: caches over them are of no use.
+        """Drop the caches over rows of these names, which nobody uses any more.
 
         Parameters
         ----------
@@ -162,7 +170,13 @@ class Session:
                 kept.pop(serial, None)
 
     def actors(self) -> Any:
-        """Coordinator and shards of a session on Ray."""
+        """Coordinator and shards of a session on Ray.
+
+        Returns
+        -------
+        actors : object
+            Handles of the coordinator and the shards; they are started when first asked for.
+        """
         self.check_open()
         with self._lock:
             if not self._actors:

@@ -35,28 +35,37 @@ def compare(
 
     Every model is scored on the held-out rows of every outer split. With a grid, inner folds of the training
     rows choose its setting in every split, for each metric by this metric: the scores are those of
-    `cross_val_score(GridSearchCV(...))`. Folds, settings and models made from one estimator are heads over
-    one set of kernel blocks, so that they cost their optimisation steps and no kernel value again.
+    `cross_val_score(GridSearchCV(...))`. Folds, settings and models made from one estimator share
+    their kernel values, which are computed once.
 
     Parameters
     ----------
-    models : dict from names to estimators or words
-        Estimators of ours; any of scikit-learn's and pipelines, which are fitted fold by fold, with the part
-        of the grid that they know; or words made from the first estimator of ours: "average" (p = 2),
-        "best_single" (inner folds choose the kernel, with or without a grid) and "view:<name>" (its kernels
-        that read this view alone).
-    X, y : as for `fit`.
-    outer, inner : int, splitter or (outer alone) iterable of (train, test)
-    param_grid : dict of lists, list of such dicts, or None
-    scoring : str, callable, list or dict of them, or None for the estimators' own score
-    groups : (n,) or None
+    models : dict
+        From names to estimators of ours, to any of scikit-learn's and pipelines (which are fitted fold by
+        fold, with the part of the grid that they know), or to words that make a model from the first
+        estimator of ours: "average" (p = 2), "best_single" (inner folds choose the kernel, with or without a
+        grid) and "view:<name>" (its kernels that read this view alone).
+    X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+        Rows, as for `fit`.
+    y : array-like of shape (n,)
+        Targets, as for `fit`.
+    outer : int, splitter or iterable of tuple
+        Splits that models are scored on; pairs are (train, test) of row numbers.
+    inner : int or splitter
+        Folds of the training rows, which choose the setting.
+    param_grid : dict, list of dict, or None
+        Values to try for each parameter.
+    scoring : str, callable, list, dict or None
+        One score or several; None takes the estimators' own.
+    groups : array-like of shape (n,), or None
         Given to the outer and to the inner splitter.
-    baseline : name of a model, or None
-        What the others are tested against, unless `table` is asked for another one.
+    baseline : str or None
+        Name of the model that the others are tested against, unless `table` is asked for another one.
 
     Returns
     -------
     study : Comparison
+        Scores of every model on every split.
 
     Examples
     --------
@@ -174,10 +183,10 @@ class Comparison(Result):
 
         Returns
         -------
-        table : DataFrame with the models as its index and the columns mean, std, difference (of the means),
-        p_value (Nadeau and Bengio's
-            corrected resampled t-test) and p_holm (the same after Holm's correction for the number of
-            models).
+        table : DataFrame
+            One row per model, with the columns mean, std, difference (of the means), p_value (Nadeau and
+            Bengio's corrected resampled t-test) and p_holm (the same after Holm's correction for the number
+            of models).
         """
         baseline = self.baseline if baseline is None else baseline
         if baseline is not None and baseline not in self.models:
@@ -235,7 +244,7 @@ class Comparison(Result):
 
         Parameters
         ----------
-        ax : matplotlib Axes, or None
+        ax : matplotlib.axes.Axes or None
             Where to draw; None for a new figure.
         metric : str or None
             None for the first.

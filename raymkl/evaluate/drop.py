@@ -35,21 +35,28 @@ def drop_views(
 ) -> Drop:
     """Scores without one view after the other: without every kernel that reads it.
 
-    A model without some kernels is a head that leaves them out, equal to the model of a smaller bank. Rows
-    that then have no view left stay, and are decided by the intercept.
+    Kernel values are computed once, and the models without some kernels leave them out; they are those of a
+    smaller set of kernels. Rows that then have no view left stay, and are decided by the intercept.
 
     Parameters
     ----------
-    estimator : of ours, or a pipeline that ends in one (which is fitted fold by fold, with smaller banks).
-    X, y : as for `fit`. X has named views that the kernels read.
-    cv : int, splitter or iterable of (train, test)
-    scoring : str, callable, or None for the estimator's own score
-    groups : (n,) or None
+    estimator : estimator
+        One of ours, or a pipeline that ends in one (which is fitted fold by fold, with fewer kernels).
+    X : Views, DataFrame or dict
+        Rows with the named views that the kernels read.
+    y : array-like of shape (n,)
+        Targets, as for `fit`.
+    cv : int, splitter or iterable of tuple
+        Folds: their number, a splitter of scikit-learn, or pairs (train, test) of row numbers.
+    scoring : str, callable or None
+        The score; None takes the estimator's own.
+    groups : array-like of shape (n,), or None
         Given to the splitter.
 
     Returns
     -------
     result : Drop
+        Scores with all views, and without each.
 
     Examples
     --------
@@ -177,6 +184,11 @@ class Drop(Result):
 
         mean, std (ddof 1) of the scores without it; difference, what the score loses; p_value, by the
         corrected resampled t-test.
+
+        Returns
+        -------
+        table : DataFrame
+            The columns are without, mean, std, difference and p_value.
         """
         names, scores, ratio = self._by_name()
         rows = []
@@ -196,6 +208,11 @@ class Drop(Result):
     def to_latex(self) -> str:
         """The table as a LaTeX `tabular`: the best mean in bold, stars where the score differs from that of
         the whole bank.
+
+        Returns
+        -------
+        text : str
+            The `tabular`.
         """
         table = self.table()
         return latex(table, [mark_of(p) for p in table["p_value"]], int(table["mean"].argmax()), "mean")
@@ -205,7 +222,7 @@ class Drop(Result):
 
         Parameters
         ----------
-        ax : matplotlib Axes, or None
+        ax : matplotlib.axes.Axes or None
             Where to draw; None for a new figure.
 
         Returns

@@ -36,17 +36,24 @@ def permutation(
     """Test by permuted targets whether a model has learned anything.
 
     Permutations and folds are drawn as `sklearn.model_selection.permutation_test_score` draws them, so that
-    equal seeds give equal null scores. Every permutation and fold is a head over one set of kernel blocks;
-    they come in batches, so that memory does not grow with n.
+    equal seeds give equal null scores. Kernel values are computed once for all permutations and
+    folds. These come in batches, so that memory does not grow with n.
 
     Parameters
     ----------
-    estimator : of ours; others, and pipelines, are fitted permutation by permutation.
-    X, y : as for `fit`.
-    n : int, permutations.
-    cv : int, splitter or iterable of (train, test)
-    scoring : str, callable, or None for the estimator's own score
-    groups : (n_rows,) or None
+    estimator : estimator
+        One of ours; others, and pipelines, are fitted permutation by permutation.
+    X : array-like of shape (n_rows, d), DataFrame, list, dict, Views, path or Dataset
+        Rows, as for `fit`.
+    y : array-like of shape (n_rows,)
+        Targets, as for `fit`.
+    n : int
+        Number of permutations.
+    cv : int, splitter or iterable of tuple
+        Folds: their number, a splitter of scikit-learn, or pairs (train, test) of row numbers.
+    scoring : str, callable or None
+        The score; None takes the estimator's own.
+    groups : array-like of shape (n_rows,), or None
         Targets are permuted within groups, and the groups are given to the splitter.
     random_state : int, RandomState or None
         A study that is to go on from its checkpoints needs an int.
@@ -54,6 +61,7 @@ def permutation(
     Returns
     -------
     test : Permutation
+        Score, null scores and p-value.
 
     Examples
     --------
@@ -185,10 +193,17 @@ class Permutation(Result):
 
     @property
     def p_value(self) -> float:
+        """(1 + permutations that score at least as well) / (1 + permutations)."""
         return float((1 + np.count_nonzero(self.null >= self.score)) / (1 + len(self.null)))
 
     def table(self) -> pd.DataFrame:
-        """One row: score, mean and std of the null scores, p_value, permutations."""
+        """One row: score, mean and std of the null scores, p_value, permutations.
+
+        Returns
+        -------
+        table : DataFrame
+            That row.
+        """
         std = self.null.std(ddof=1) if len(self.null) > 1 else np.nan
         row = {
             "score": self.score,
@@ -204,7 +219,7 @@ class Permutation(Result):
 
         Parameters
         ----------
-        ax : matplotlib Axes, or None
+        ax : matplotlib.axes.Axes or None
             Where to draw; None for a new figure.
 
         Returns

@@ -37,7 +37,13 @@ class Result:
     facts: dict[str, Any]
 
     def table(self) -> pd.DataFrame:
-        """The result as a table."""
+        """The result as a table.
+
+        Returns
+        -------
+        table : DataFrame
+            Its numbers.
+        """
         raise TypeError(f"{type(self).__name__} has no table")
 
     def to_csv(self, path: Any) -> None:
@@ -45,6 +51,11 @@ class Result:
         the worst gap.
 
         `pandas.read_csv(path, comment="#")` reads the table back.
+
+        Parameters
+        ----------
+        path : str or path
+            The file to write.
         """
         lines = [
             f"# {type(self).__name__} of raymkl.evaluate",
@@ -60,7 +71,13 @@ class Result:
         return self.table()
 
     def to_latex(self) -> str:
-        """The table as a LaTeX `tabular`; numbers with three digits."""
+        """The table as a LaTeX `tabular`; numbers with three digits.
+
+        Returns
+        -------
+        text : str
+            The `tabular`, to be pasted into a paper.
+        """
         return latex(self.table(), [""] * len(self.table()))
 
 

@@ -24,13 +24,16 @@ def corrected_t_test(differences: Sequence[float] | np.ndarray, ratio: float) ->
 
     Parameters
     ----------
-    differences : (J,) of the scores of two models on the same splits.
-    ratio : mean of n_test / n_train over the splits.
+    differences : array-like of shape (J,)
+        Differences of the scores of two models on the same J splits.
+    ratio : float
+        Mean of n_test / n_train over the splits.
 
     Returns
     -------
-    p_value : float; NaN for fewer than two splits. Differences that are all the same number have no variance:
-    1 if it is zero, else 0.
+    p_value : float
+        NaN for fewer than two splits. Differences that are all the same number have no variance: 1 if it is
+        zero, else 0.
 
     References
     ----------

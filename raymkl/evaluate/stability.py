@@ -33,24 +33,31 @@ def stability(
 ) -> Stability:
     """Learn weights from many halves of the rows, in disjoint pairs, stratified by class.
 
-    Every half is a head over one set of kernel blocks. A weight that changes from half to half is one that
+    Kernel values are computed once for all halves. A weight that changes from half to half is one that
     the data do not determine; a kernel that is selected in nearly all halves is needed (complementary pairs
     stability selection).
 
     Parameters
     ----------
-    estimator : of ours, or a pipeline that ends in one (which is fitted half by half).
-    X, y : as for `fit`.
-    halves : int, an even number of half-samples.
+    estimator : estimator
+        One of ours, or a pipeline that ends in one (which is fitted half by half).
+    X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+        Rows, as for `fit`.
+    y : array-like of shape (n,)
+        Targets, as for `fit`.
+    halves : int
+        How many half-samples, an even number.
     coverage : float in (0, 1)
         Part of the halves whose weights lie between `low` and `high`.
     threshold : float in (0, 1)
         A kernel is selected where its weight exceeds this part of the largest one.
     random_state : int, RandomState or None
+        Which rows are in which half.
 
     Returns
     -------
     result : Stability
+        Weights of every half, and how often each kernel is selected.
 
     References
     ----------
@@ -201,10 +208,10 @@ class Stability(Result):
 
     Parameters
     ----------
-    halves : ndarray of bool, shape (H, n)
-        Rows of every half; 2k and 2k + 1 are disjoint.
-    weights : ndarray of shape (H, M), or (H, K, M) for K classes
-        Models with weights by cluster have another axis before the last.
+    halves : ndarray of shape (H, n)
+        bool, the rows of every half; 2k and 2k + 1 are disjoint.
+    weights : ndarray of shape (H, M) or (H, K, M)
+        (H, K, M) for K classes. Models with weights by cluster have another axis before the last.
     weight : ndarray of shape (M,) or (K, M)
         Of all rows.
     kernels, views : list of str
@@ -239,6 +246,11 @@ class Stability(Result):
     def table(self) -> pd.DataFrame:
         """One row per kernel (and class): weight of all rows; mean, low and high over halves; how often it is
         selected.
+
+        Returns
+        -------
+        table : DataFrame
+            Those rows.
         """
         low, high = self._intervals()
         n_kernels = len(self.kernels)
@@ -265,7 +277,7 @@ class Stability(Result):
 
         Parameters
         ----------
-        ax : matplotlib Axes, or None
+        ax : matplotlib.axes.Axes or None
             Where to draw; None for a new figure.
 
         Returns

@@ -64,10 +64,9 @@ def bound_factor(model: Any, X: Any = None, p: Any = None, *, decay: Any = None)
     """The norm-dependent factor of the generalisation bound of lp-norm MKL, as a function of p, and its
     minimiser.
 
-        global   nu(p) = min_{t >= p}        sqrt(t*) ||w||_{2,p} M^(1/t*),
-                 t* = t / (t - 1)
-        local    nu(p) = min_{t in [p, 2]}  (t* ||w||_{2,p})^(2/(1+alpha)) M^(1 + 2/(1+alpha) (1/t* - 1)),
-                 p in [1, 2]
+        global   nu(p) = min_{t >= p}        sqrt(t*) ||w||_{2,p} M^(1/t*)
+        local    nu(p) = min_{t in [p, 2]}  (t* ||w||_{2,p})^a M^(1 + a (1/t* - 1)),  p <= 2
+        t* = t / (t - 1),   a = 2 / (1 + alpha)
 
     The minimum over t is attained at t* = 2 log M (local: log M) where the range of t allows it, else at its
     nearest end. A spread-out w (all kernels matter) asks for a large p, a concentrated one for p near 1. It
@@ -78,16 +77,20 @@ def bound_factor(model: Any, X: Any = None, p: Any = None, *, decay: Any = None)
 
     Parameters
     ----------
-    model : a fitted model, or the block norms ||w_m|| themselves: (M,) or (rows, M).
-    X : for a fitted model over ready-made matrices, the training stack (n, n, M); see `block_norms`.
-    p : block norms to evaluate at, in [1, inf], for the local form in [1, 2]; by default 101 values from 1 to
+    model : estimator, or array-like of shape (M,) or (rows, M)
+        A fitted model, or the block norms ||w_m|| themselves.
+    X : ndarray of shape (n, n, M), dict or None
+        For a fitted model over ready-made matrices the training stack; see `block_norms`.
+    p : array-like of shape (k,), or None
+        Block norms to evaluate at, in [1, inf], for the local form in [1, 2]. None takes 101 values from 1 to
         10 (local: to 2), evenly spaced in 1/p.
-    decay : alpha > 1 for the local form: a number, or one per kernel (`spectra(...).decay`), the smallest of
+    decay : float, array-like of shape (M,), or None
+        alpha > 1 for the local form: a number, or one per kernel (`spectra(...).decay`), the smallest of
         which counts. None: the global form.
 
     Returns
     -------
-    BoundFactor
+    factor : BoundFactor
         One row per class, or per class and cluster, when the model has several.
 
     Examples
@@ -104,6 +107,7 @@ def bound_factor(model: Any, X: Any = None, p: Any = None, *, decay: Any = None)
     References
     ----------
     Kloft, Brefeld, Sonnenburg, Zien: lp-norm multiple kernel learning. JMLR 12, 2011.
+
     Kloft, Blanchard: On the convergence rate of lp-norm multiple kernel learning. JMLR 13, 2012 (the local
     form).
     """
@@ -154,13 +158,13 @@ def block_norms(model: Any, X: Any = None) -> np.ndarray:
     ----------
     model : fitted estimator
         Any with support vectors.
-    X : ndarray of shape (n, n, M), dict of views, or None
+    X : ndarray of shape (n, n, M), dict or None
         The training stack, for models over ready-made matrices alone.
 
     Returns
     -------
-    lengths : ndarray of shape (M,), or that of `kernel_weights_`
-        Not negative.
+    lengths : ndarray of shape (M,) or (rows, M)
+        Not negative; in the shape of `kernel_weights_`.
 
     Examples
     --------
@@ -205,7 +209,8 @@ def complexity(
 ) -> float:
     """Bound on the global Rademacher complexity of the functions that lp-norm MKL chooses from.
 
-        R({f : ||w||_{2,p} <= radius})  <=  radius * min_{t >= p}  sqrt( t*/n  || (tr K_m / n)_m ||_{t*/2} ),
+        R({f : ||w||_{2,p} <= radius})
+            <=  radius * min_{t >= p}  sqrt( t*/n  || (tr K_m / n)_m ||_{t*/2} )
         t* = t / (t - 1)
 
     How much such functions can follow labels that are pure chance: with probability 1 - delta the expected
@@ -215,19 +220,24 @@ def complexity(
 
     Parameters
     ----------
-    kernels : list of M kernels, "precomputed", a stack (n, n, M), or a fitted model, whose normalisation is
-        then applied.
-    X : n examples, see `alignment`; of a fitted model without X, its support vectors.
+    kernels : list of Kernel, "precomputed", ndarray of shape (n, n, M), or estimator
+        The kernels, or a fitted model, whose normalisation is then applied.
+    X : array-like of shape (n, d), DataFrame, list, dict, Views, path or None
+        Examples, see `alignment`; of a fitted model without X, its support vectors.
     p : float in [1, inf]
         Block norm.
     radius : float > 0
         Largest ||w||_{2,p}. Of a fitted model: the p-norm of `block_norms(model)`.
-    max_rows, random_state : as for `alignment`. Traces are those of all rows; only the variance of a model
-        with normalize="multiplicative" is measured on so many.
+    max_rows : int
+        As for `alignment`. Traces are those of all rows; only the variance of a model with
+        normalize="multiplicative" is measured on so many.
+    random_state : int or None
+        As for `alignment`.
 
     Returns
     -------
-    float
+    bound : float
+        The right-hand side above.
 
     Examples
     --------

@@ -33,13 +33,13 @@ class PositionalImportance:
 
     Parameters
     ----------
-    kernels : list of int, length K
-        Numbers of the kernels that it looked at, in the order of `kernel_weights_`.
-    views : list, length K
-        The view each of them reads.
-    values : list of ndarray of shape (n, longest piece of that kernel, positions), length K
-        Row d - 1 belongs to pieces of d letters. Models with several decision values have (n, n_heads,
-        longest piece, positions); averages over the examples have no first axis.
+    kernels : list of int
+        Numbers of the K kernels that it looked at, in the order of `kernel_weights_`.
+    views : list
+        The view that each of them reads.
+    values : list of ndarray of shape (n, longest piece, positions)
+        One per kernel. Row d - 1 belongs to pieces of d letters. Models with several decision values have (n,
+        n_heads, longest piece, positions); averages over the examples have no first axis.
 
     Examples
     --------
@@ -97,10 +97,13 @@ def positional_importance(
 
     Parameters
     ----------
-    model : fitted model with at least one weighted-degree or spectrum kernel, or positive multiples and sums
-        (over one view) of them.
-    X : n examples, in any container that `predict` takes.
-    only : numbers of the kernels to look at, or None for all that are made of string kernels.
+    model : estimator
+        Fitted, with at least one weighted-degree or spectrum kernel, or positive multiples and sums (over one
+        view) of them.
+    X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+        Examples, in any container that `predict` takes.
+    only : iterable of int, or None
+        Numbers of the kernels to look at. None: all that are made of string kernels.
     average : bool
         Average over the examples, without holding the values of each.
     spread : bool
@@ -109,7 +112,7 @@ def positional_importance(
 
     Returns
     -------
-    PositionalImportance
+    found : PositionalImportance
         `values[k]` of kernel `kernels[k]` is (n, longest piece, positions), and `total(view)` is their sum.
 
     Examples

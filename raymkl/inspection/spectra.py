@@ -47,7 +47,7 @@ class Spectra:
 
         Parameters
         ----------
-        ax : matplotlib Axes, or None
+        ax : matplotlib.axes.Axes or None
             Where to draw; None for a new figure.
 
         Returns
@@ -65,8 +65,8 @@ def spectra(
 ) -> Spectra:
     """Eigenvalues of every kernel matrix, and how quickly they fall.
 
-        K_m / n = sum_j lambda_mj u_j u_j',      lambda_m1 >= lambda_m2 >= ... >= 0,      lambda_mj ~
-        j^-alpha_m
+        K_m / n = sum_j lambda_mj u_j u_j',      lambda_m1 >= lambda_m2 >= ... >= 0
+        lambda_mj ~ j^-alpha_m
 
     They estimate the eigenvalues of the kernel's covariance operator, which the local bound depends on
     (`bound_factor(model, decay=spectra(...).decay)`). alpha is the slope of a straight line through (log j,
@@ -76,13 +76,17 @@ def spectra(
 
     Parameters
     ----------
-    kernels, X, only : as for `alignment`; the kernels of a fitted model are normalised as there.
-    max_rows, random_state : larger data are sub-sampled to `max_rows` rows, n is then their number. One
-        matrix is held at a time.
+    kernels, X, only : object
+        As for `alignment`; the kernels of a fitted model are normalised as there.
+    max_rows : int
+        Larger data are sub-sampled to so many rows; n is then their number. One matrix is held at a time.
+    random_state : int or None
+        As for `alignment`.
 
     Returns
     -------
-    Spectra
+    found : Spectra
+        `eigenvalues` (M, n) and `decay` (M,).
 
     Examples
     --------

@@ -24,16 +24,18 @@ def tail_sums(kernels: Any, X: Any = None, *, zeta: int = 2) -> np.ndarray:
 
     Parameters
     ----------
-    kernels : list of M kernels, "precomputed", a stack (n, n, M), or a fitted model, whose kernels are taken
-        as they are.
-    X : examples in any container; (n, n, M) with "precomputed" kernels. May be left out for a stack, and for
-        a fitted model with features, where the support vectors are used.
-    zeta : whole number, 0 <= zeta < n
-        How many of the largest eigenvalues are left out.
+    kernels : list of Kernel, "precomputed", ndarray of shape (n, n, M), or estimator
+        The kernels; those of a fitted model are taken as they are.
+    X : array-like of shape (n, d), DataFrame, list, dict, Views, path or None
+        Examples; the stack (n, n, M) with "precomputed" kernels. May be left out for a stack, and for a
+        fitted model with features, where the support vectors are used.
+    zeta : int
+        How many of the largest eigenvalues are left out, 0 <= zeta < n.
 
     Returns
     -------
-    tails : (M,)
+    tails : ndarray of shape (M,)
+        One per kernel.
 
     Examples
     --------

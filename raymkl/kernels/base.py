@@ -47,7 +47,13 @@ class Kernel(Parameters):
     # -- what subclasses say -----------------------------------------------------------------------
 
     def statistic(self) -> Statistic:
-        """The pair statistic that this kernel is a function of."""
+        """The pair statistic that this kernel is a function of.
+
+        Returns
+        -------
+        statistic : Statistic
+            What is computed once for a pair of rows and shared by kernels, such as squared distances.
+        """
         return KernelValue(view=None, kernel=self)
 
     def profile(self, t: np.ndarray) -> np.ndarray:
@@ -55,18 +61,24 @@ class Kernel(Parameters):
 
         Parameters
         ----------
-        t : ndarray of any shape
+        t : ndarray
             Values of the pair statistic.
 
         Returns
         -------
-        values : ndarray of the same shape
+        values : ndarray
             Values of the kernel.
         """
         return t
 
     def powers(self) -> np.ndarray | None:
-        """Coefficients (c_0, c_1, ...) when the profile is the polynomial sum_k c_k t^k, else None."""
+        """Coefficients (c_0, c_1, ...) when the profile is the polynomial sum_k c_k t^k, else None.
+
+        Returns
+        -------
+        coefficients : ndarray of shape (k,), or None
+            c_0, c_1, ...
+        """
         return np.array([0.0, 1.0]) if isinstance(self.statistic(), KernelValue) else None
 
     # -- evaluation --------------------------------------------------------------------------------
@@ -92,11 +104,11 @@ class Kernel(Parameters):
         return np.asarray(self.profile(pairs), dtype=np.float64)
 
     def diag(self, X: Any) -> np.ndarray:
-        """k(x, x) for every row, (n,), without the matrix.
+        """k(x, x) for every row, without the matrix.
 
         Parameters
         ----------
-        X : array-like of shape (n, d), or what the view selects from
+        X : array-like of shape (n, d), DataFrame, list, dict or Views
             Rows.
 
         Returns
@@ -120,7 +132,13 @@ class Kernel(Parameters):
         return rows
 
     def string_views(self) -> tuple:
-        """Keys of the views that hold strings."""
+        """Keys of the views that hold strings.
+
+        Returns
+        -------
+        keys : tuple
+            The keys; empty for kernels over numbers.
+        """
         return self.views if self.statistic().reads_strings else ()
 
     def check_rows(self, rows: Mapping) -> None:
@@ -136,7 +154,13 @@ class Kernel(Parameters):
             statistic.check_rows(rows)
 
     def histogram_views(self) -> tuple:
-        """Keys of the views that must not have negative entries."""
+        """Keys of the views that must not have negative entries.
+
+        Returns
+        -------
+        keys : tuple
+            The keys; empty for kernels that take any number.
+        """
         return self.views if self.statistic().needs_non_negative_input else ()
 
     # -- arithmetic --------------------------------------------------------------------------------

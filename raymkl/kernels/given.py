@@ -65,7 +65,7 @@ class Precomputed(Kernel):
 
         Parameters
         ----------
-        X : ndarray of shape (n, n) or (n, n, M), or a dict of views
+        X : ndarray of shape (n, n) or (n, n, M), or dict
             The ready-made matrix.
 
         Returns
@@ -168,7 +168,8 @@ class Absence(Kernel):
 
     Parameters
     ----------
-    of : (V,) names of the views.
+    of : tuple of str
+        Names of the V views.
 
     Examples
     --------
@@ -198,8 +199,8 @@ class Absence(Kernel):
 
         Parameters
         ----------
-        X : Views, or any other container
-            Rows.
+        X : Views
+            Rows; those of any other container lack nothing.
 
         Returns
         -------

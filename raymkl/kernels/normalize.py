@@ -35,12 +35,14 @@ class TailSum:
     """Normalisation by tail sums: every kernel is divided by its trace less its zeta largest eigenvalues,
     over the training rows.
 
-        tail_m = sum_{j > zeta} lambda_mj,     lambda_m1 >= lambda_m2 >= ... the eigenvalues of K_m
+        tail_m = sum_{j > zeta} lambda_mj
+        lambda_m1 >= lambda_m2 >= ...  the eigenvalues of K_m
 
     Parameters
     ----------
-    zeta : eigenvalues that are left out, a whole number with 0 <= zeta < n. `normalize="tail"` is zeta = 2; 0
-        is the trace.
+    zeta : int
+        How many of the largest eigenvalues are left out, 0 <= zeta < n. `normalize="tail"` is zeta = 2; 0 is
+        the trace.
 
     Examples
     --------

@@ -48,10 +48,10 @@ def write_store(
     ----------
     path : str or path
         The directory to make. It must not exist, or be empty.
-    matrices_or_kernels : array of shape (n, n, M) or (n, n), or list
-        Of M matrices (n, n) (anything with rows to slice, such as `np.memmap`, is read block by block), or of
-        M kernels, which may include `Precomputed` ones.
-    X : any container that the kernels take
+    matrices_or_kernels : array-like of shape (n, n, M) or (n, n), or list
+        A list is one of M matrices (n, n) (anything with rows to slice, such as `np.memmap`, is read block by
+        block), or of M kernels, which may include `Precomputed` ones.
+    X : array-like of shape (n, d), DataFrame, list, dict, Views or None
         The n examples; only with kernels.
     block_rows : int or None
         Rows per file; by default as many as make about 64 MB. While writing, one block (block_rows, n, M) of

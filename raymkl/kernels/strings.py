@@ -20,16 +20,22 @@ def _whole(kernel: Kernel, name: str, low: int) -> None:
 
 
 class Spectrum(Kernel):
-    """k(x, z) = sum over all strings u of k letters of (times u occurs in x) * (times u occurs in z).
+    """Spectrum kernel: pieces of k letters (k-mers) that two sequences share, wherever they are.
 
-    Sequences may have any length. Places with a letter outside the alphabet are not counted.
+        k(x, z) = sum over all strings u of k letters of  #(u in x) * #(u in z)
+
+    where #(u in x) is how often u occurs in x. Sequences may have any length. Places with a letter outside
+    the alphabet are not counted.
 
     Parameters
     ----------
-    k : length of the pieces, >= 1. The number of possible pieces, (letters in the alphabet)^k, may be up to
-        4e18 (k = 31 for dna).
-    view : column or key that holds the strings; None for a plain list.
-    alphabet : "dna", "rna", "protein", or letters of your own in upper case.
+    k : int
+        Length of the pieces (k-mers), >= 1. The number of possible pieces, (letters in the alphabet)^k, may
+        be up to 4e18 (k = 31 for dna).
+    view : str, int, list, tuple or None
+        Column or key that holds the strings; None for a plain list.
+    alphabet : {"dna", "rna", "protein"} or str
+        Letters that count; letters of your own in upper case.
 
     Examples
     --------
@@ -70,11 +76,11 @@ class Spectrum(Kernel):
 
 
 class WeightedDegree(Kernel):
-    """Pieces of up to `degree` letters that two sequences of one length share at the same place, or up to
-    `shift` places apart.
+    """Weighted-degree kernel: pieces of up to `degree` letters that two sequences of one length share at the
+    same place, or up to `shift` places apart.
 
-        k(x, z) = sum_{d=1..D} beta_d sum_i sum_{s=0..S} 1 / (2 (s + 1)) ( [x_{i+s..} = z_{i..}] + [x_{i..} =
-        z_{i+s..}] )
+        k(x, z) = sum_{d=1..D} beta_d sum_i sum_{s=0..S} 1 / (2 (s + 1)) m_ds(i)
+        m_ds(i) = [x_{i+s..} = z_{i..}] + [x_{i..} = z_{i+s..}]
         beta_d  = 2 (D - d + 1) / (D (D + 1))
 
     where [ ] is 1 when the d letters from there on agree, else 0. A letter outside the alphabet agrees with
@@ -82,10 +88,14 @@ class WeightedDegree(Kernel):
 
     Parameters
     ----------
-    degree : D, length of the longest pieces, >= 1 and at most the length of the sequences.
-    shift : S >= 0, places by which pieces may be displaced. S = 0 is the plain weighted-degree kernel.
-    view : column or key that holds the strings; None for a plain list.
-    alphabet : "dna", "rna", "protein", or letters of your own in upper case.
+    degree : int
+        D, length of the longest pieces, >= 1 and at most the length of the sequences.
+    shift : int
+        S >= 0, places by which pieces may be displaced. 0 is the plain weighted-degree kernel.
+    view : str, int, list, tuple or None
+        Column or key that holds the strings; None for a plain list.
+    alphabet : {"dna", "rna", "protein"} or str
+        Letters that count; letters of your own in upper case.
 
     Examples
     --------

@@ -328,12 +328,14 @@ class BaseMKL(ReadsRows, WithCallbacks, Saves):
 
         Parameters
         ----------
-        X : n examples, in any container that `predict` takes.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in any container that `predict` takes.
 
         Returns
         -------
-        contributions : (n, M) when the model has one decision value per example (two classes), else (n,
-            n_heads, M), with heads in the order of the columns of `decision_function`.
+        contributions : ndarray of shape (n, M) or (n, n_classes, M)
+            (n, M) when the model has one decision value per example (two classes, regression); else one row
+            per class, in the order of the columns of `decision_function`.
 
         Examples
         --------
@@ -361,12 +363,12 @@ class BaseMKL(ReadsRows, WithCallbacks, Saves):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
         y : array-like of shape (n,), or str
             Labels of any type, or the name of a column of a path or Dataset.
         sample_weight : array-like of shape (n,), or None
-            Weights of the rows; None for alike.
+            Weights of the rows; None weighs all alike.
 
         Returns
         -------

@@ -46,7 +46,8 @@ def _has_sets(model: MKLClassifier) -> bool:
 class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     """Classification over a learned combination of kernels.
 
-        min_{w,b}  1/2 ||w||_{2,p}^2 + sum_i C_i loss(f(x_i), y_i),    f(x) = sum_m <w_m, phi_m(x)> + b
+        min_{w,b}  1/2 ||w||_{2,p}^2 + sum_i C_i loss(f(x_i), y_i)
+        f(x) = sum_m <w_m, phi_m(x)> + b
 
     solved to a certified relative duality gap. By default the loss is that of support vector machines, max(0,
     1 - y f). The weights theta of the kernels satisfy theta >= 0 and, for p < 2, sum_m theta_m^q = 1 with q =
@@ -54,7 +55,7 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
     Parameters
     ----------
-    kernels : list of kernels, "precomputed", or None
+    kernels : list of Kernel, "precomputed" or None
         See `raymkl.kernels`. "precomputed": X is (n, n, M), and (n_test, n_train, M) or (n_test, n_support,
         M) to predict. None: a few Gaussian widths around the median distance, and the linear kernel.
     C : float > 0
@@ -75,6 +76,7 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     tol : float > 0
         Relative duality gap (primal - dual) / |primal| to reach.
     class_weight : dict, "balanced" or None
+        Factor of C for each class; "balanced" makes up for rare classes, as in scikit-learn.
     shared_weights : bool
         More than two classes: learn one set of weights for all of them (quadratic terms summed over the
         classes) instead of one each.
@@ -104,16 +106,16 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         More than two classes: one against the rest, or one problem for all of them, whose loss is the margin
         between the right class and the best wrong one, max_k([k != y] + f_k - f_y). The joint problem has one
         set of weights, one certificate and no intercept.
-    norm : a norm of `raymkl.norms`, or None
-        In place of the block norm p, which is then ignored: groups of kernels, kernels that go together,
-        mixtures.
+    norm : Norm or None
+        One of `raymkl.norms`, in place of the block norm p, which is then ignored: groups of kernels, kernels
+        that go together, mixtures.
     beta : float >= 0
         Prices of the kernels: the objective has another sum_m rho_m ||w_m|| with rho_m = beta * sum_i C_i *
         r_m, so that a kernel that is not worth its price has weight zero, exactly. Needs 1 < p < inf. More
         than two classes pay in each of their problems (once, if they share their weights).
-    kernel_costs : None, "tail" or (M,) numbers >= 0
-        r_m of the prices: all 1, the tail sum of the kernel as it was given (its trace less two eigenvalues)
-        over the number of rows that count, or these numbers.
+    kernel_costs : array-like of shape (M,), "tail" or None
+        r_m >= 0 of the prices. None: all 1. "tail": the tail sum of the kernel as it was given (its trace
+        less two eigenvalues) over the number of rows that count.
     missing : {"error", "zero", "neutral", "scaled", "pattern"}
         What is done about rows of a `Views` that lack a view which a kernel reads. "zero": the kernel is 0
         for them. "neutral" (the one to begin with): the same, and one more kernel, the last, by which it is
@@ -122,9 +124,9 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         pattern of presence. "error": such rows are an error. See docs/missing.md.
     probability : {None, "sigmoid", "isotonic"}
         Calibrated probabilities (`predict_proba`): curves fitted to the decision values of rows held out, one
-        per class, as `CalibratedClassifierCV(ensemble=False)` does. The folds are heads beside the fit, which
-        stays what it is.
-    cv : int, splitter, or list of (train, test)
+        per class, as `CalibratedClassifierCV(ensemble=False)` does. The folds are solved beside the model,
+        over the same kernel values; the model stays what it is.
+    cv : int, splitter or list of tuple
         Folds of `probability` and `conformal`, which must be a partition of the rows; an int is that of a
         `StratifiedKFold`.
     conformal : bool
@@ -134,10 +136,10 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     ----------
     classes_ : ndarray of shape (n_classes,)
         Labels.
-    kernel_weights_ : ndarray of shape (M,) or (n_classes, M)
-        Weights theta of the kernels; (M,) for two classes, shared weights and the joint problem.
-        missing="neutral": M + 1 kernels. missing="pattern": (1 + R, M) or (n_classes, 1 + R, M), those of all
-        rows first.
+    kernel_weights_ : ndarray of shape (M,), (n_classes, M), (1 + R, M) or (n_classes, 1 + R, M)
+        Weights theta of the kernels; without n_classes for two classes, shared weights and the joint problem.
+        missing="neutral": M + 1 kernels. missing="pattern": one row for all examples and one for each of R
+        patterns of presence.
     support_ : ndarray of shape (n_support,)
         Training rows with a dual variable other than zero (of any class).
     dual_coef_ : ndarray of shape (1, n_support) or (n_classes, n_support)
@@ -154,8 +156,8 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     converged_ : bool
         Whether the gap is at most `tol`.
     history_ : list of dict
-        One per round and class; "precision" says whether primal, dual and gap are "proved" (of the
-        formulas) or those of the rounds ("float32", "float64").
+        One per round and class; "precision" says whether primal, dual and gap are "proved" (of the formulas)
+        or those of the rounds ("float32", "float64").
     kernels_ : list of Kernel
         The kernels that were learned over.
     n_features_in_ : int
@@ -281,12 +283,12 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
         y : array-like of shape (n,), or str
             Labels of any type, or the name of a column of a path or Dataset.
         sample_weight : array-like of shape (n,), or None
-            Weights of the rows; None for alike.
+            Weights of the rows; None weighs all alike.
 
         Returns
         -------
@@ -419,13 +421,13 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
 
         Returns
         -------
-        values : ndarray of shape (n,)
-            Positive means `classes_[1]`; with more than two classes (n, n_classes). A Dataset of a Dataset.
+        values : ndarray of shape (n,) or (n, n_classes), or Dataset
+            (n,) for two classes, where positive means `classes_[1]`. A Dataset is answered by a Dataset.
         """
         check_is_fitted(self, "dual_coef_")
         values = self._decision(X)
@@ -437,13 +439,13 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
 
         Returns
         -------
-        labels : ndarray of shape (n,)
-            Of the type of y; a Dataset of a Dataset.
+        labels : ndarray of shape (n,), or Dataset
+            Of the type of y. A Dataset is answered by a Dataset.
         """
         values = self.decision_function(X)
         index = (values > 0).astype(int) if values.ndim == 1 else values.argmax(axis=1)
@@ -461,8 +463,8 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
 
         Returns
         -------
@@ -480,8 +482,8 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
 
         Returns
         -------
@@ -495,22 +497,25 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     def predict_set(self, X: Any, coverage: float = 0.9) -> np.ndarray:
         """Classes that fit each row; with conformal=True.
 
-        With strangeness max_{l != k} f_l - f_k (f and -f for two classes) and training row i held out by
-        fold(i), class k is in the set of x where
+        With strangeness s(x, k) = max_{l != k} f_l(x) - f_k(x) (f and -f for two classes), and training row i
+        held out by fold(i), class k is in the set of x where
 
-            (1 + #{i : strangeness_fold(i)(x, k) <= strangeness_fold(i)(x_i, y_i)}) / (n + 1) > 1 - coverage
+            (1 + #{i : s_fold(i)(x, k) <= s_fold(i)(x_i, y_i)}) / (n + 1) > 1 - coverage
 
         Over many new rows like the training rows, about this part of the sets hold the right class; that is
         no promise about one row.
 
         Parameters
         ----------
-        X : n examples, in any container that `predict` takes.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in any container that `predict` takes.
         coverage : float in (0, 1)
+            The part of the sets that is to hold the right class.
 
         Returns
         -------
-        sets : (n, n_classes) bool, in the order of `classes_`. A row without any class says that none fits.
+        sets : ndarray of shape (n, n_classes)
+            bool, in the order of `classes_`. A row without any class says that none fits.
 
         Examples
         --------

@@ -32,7 +32,7 @@ class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
 
     Parameters
     ----------
-    kernels : list of kernels, "precomputed", or None
+    kernels : list of Kernel, "precomputed" or None
         As for `MKLClassifier`.
     nu : float in (0, 1]
         See above.
@@ -55,8 +55,12 @@ class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
         The same with the other sign: decision_function = score_samples - offset_.
     duality_gap_, primal_objective_, dual_objective_ : float
         Relative gap, and both sides of it.
-    n_iter_, shard_failures_, resumed_from_ : int
-        As for `MKLClassifier`.
+    n_iter_ : int
+        Rounds.
+    shard_failures_ : int
+        Shards that were lost and replaced.
+    resumed_from_ : int or None
+        Round of the checkpoint that the fit began with.
     converged_ : bool
         Whether the gap is at most `tol`.
     history_ : list of dict
@@ -67,6 +71,8 @@ class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
         "local" or "ray".
     expansion_ : Expansion
         The sum over support vectors that predictions are made of.
+    tail_sums_ : ndarray of shape (M,)
+        What the kernels were divided by, with normalize="tail" or a `kernels.TailSum`.
     n_features_in_ : int
         Columns of X.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -137,12 +143,12 @@ class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
         y : None
             Not used.
         sample_weight : array-like of shape (n,), or None
-            Weights of the rows; None for alike.
+            Weights of the rows; None weighs all alike.
 
         Returns
         -------
@@ -201,8 +207,8 @@ class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
 
         Returns
         -------
@@ -217,8 +223,8 @@ class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
 
         Returns
         -------
@@ -233,8 +239,8 @@ class MKLOneClass(BaseMKL, OutlierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
 
         Returns
         -------

@@ -27,14 +27,15 @@ from .runs.callbacks import a_run
 class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
     """Regression over a learned combination of kernels.
 
-        min_{w,b}  1/2 ||w||_{2,p}^2 + sum_i C_i loss(f(x_i), y_i),    f(x) = sum_m <w_m, phi_m(x)> + b
+        min_{w,b}  1/2 ||w||_{2,p}^2 + sum_i C_i loss(f(x_i), y_i)
+        f(x) = sum_m <w_m, phi_m(x)> + b
 
     solved to a certified relative duality gap. The weights theta of the kernels satisfy theta >= 0 and, for p
     < 2, sum_m theta_m^q = 1 with q = p / (2 - p).
 
     Parameters
     ----------
-    kernels : list of kernels, "precomputed", or None
+    kernels : list of Kernel, "precomputed" or None
         As for `MKLClassifier`.
     C : float > 0
         Weight of the loss; C_i = C * sample_weight_i.
@@ -52,14 +53,16 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
     quantile : float in (0, 1)
         Of the quantile loss: the part of the examples that f is to lie above.
     conformal : bool
-        Keep the models of folds, which are heads beside the fit, for intervals (`predict_interval`).
-    cv : int, splitter, or list of (train, test)
+        Keep the models of the folds for intervals (`predict_interval`). They are solved beside the model,
+        over the same kernel values.
+    cv : int, splitter or list of tuple
         Folds of `conformal`, which must be a partition of the rows; an int is that of a `KFold`.
 
     Attributes
     ----------
-    kernel_weights_ : ndarray of shape (M,)
-        Weights theta of the kernels.
+    kernel_weights_ : ndarray of shape (M,) or (1 + R, M)
+        Weights theta of the kernels. missing="neutral": M + 1 kernels. missing="pattern": (1 + R, M), those
+        of all rows first.
     support_ : ndarray of shape (n_support,)
         Training rows outside the tube or on its edge.
     dual_coef_ : ndarray of shape (1, n_support)
@@ -70,12 +73,26 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
         Certified relative gap, and both sides of it.
     held_out_decision_ : ndarray of shape (n,)
         Predictions of the training rows, each by the fold that holds it out; with `conformal`.
-    folds_, fold_gaps_, fold_models_ : object
-        As for `MKLClassifier`, with `conformal`.
-    view_names_, present_, patterns_, tail_sums_ : object
-        As for `MKLClassifier`.
-    n_iter_, shard_failures_, resumed_from_ : int
-        As for `MKLClassifier`.
+    folds_ : ndarray of shape (n,)
+        The fold that holds each row out; with `conformal`.
+    fold_gaps_ : ndarray of shape (n_folds,)
+        Relative duality gaps of the folds; with `conformal`.
+    fold_models_ : FoldModels
+        Models of the folds; with `conformal`.
+    view_names_ : list of str
+        The V views that the kernels read.
+    present_ : ndarray of shape (V,)
+        The share of the training rows that have each of them.
+    patterns_ : ndarray of shape (R, V)
+        bool, patterns of presence among the training rows, with missing="pattern".
+    tail_sums_ : ndarray of shape (M,)
+        What the kernels were divided by, with normalize="tail" or a `kernels.TailSum`.
+    n_iter_ : int
+        Rounds.
+    shard_failures_ : int
+        Shards that were lost and replaced.
+    resumed_from_ : int or None
+        Round of the checkpoint that the fit began with.
     converged_ : bool
         Whether the gap is at most `tol`.
     history_ : list of dict
@@ -180,12 +197,12 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
         y : array-like of shape (n,), or str
             Numbers, or the name of a column of a path or Dataset.
         sample_weight : array-like of shape (n,), or None
-            Weights of the rows; None for alike.
+            Weights of the rows; None weighs all alike.
 
         Returns
         -------
@@ -266,13 +283,13 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
 
         Returns
         -------
-        values : ndarray of shape (n,)
-            A Dataset of a Dataset.
+        values : ndarray of shape (n,), or Dataset
+            Predictions f(x). A Dataset is answered by a Dataset.
         """
         check_is_fitted(self, "dual_coef_")
         return self._decision(X)[:, 0]
@@ -289,12 +306,15 @@ class MKLRegressor(BaseMKL, RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : n examples, in any container that `predict` takes.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in any container that `predict` takes.
         coverage : float in (0, 1)
+            The part of the intervals that is to hold y.
 
         Returns
         -------
-        intervals : (n, 2) lower and upper ends, infinite where there are too few training rows to say.
+        intervals : ndarray of shape (n, 2)
+            Lower and upper ends, infinite where there are too few training rows to say.
 
         Examples
         --------

@@ -34,27 +34,30 @@ def _best_has(name: str):
 class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
     """Cross-validated search over a grid of settings, with scikit-learn's names and results.
 
-    Every fold and setting is a head over one set of kernel blocks: folds are row masks, held-out scores come
-    from the f that the engine maintains anyway, values of C are solved one after the other from where the
-    last one ended. Normalisation constants come from the training rows of each fold. Parameters that change
-    the kernels themselves get blocks of their own. Estimators (or pipelines) whose folds cannot be heads are
+    Kernel values are computed once. Every fold and setting is a problem of its own over them (a head): a fold
+    leaves out some rows, whose scores the optimiser knows anyway, and each C starts from the solution of the
+    last one. Normalisation is learned from the training rows of each fold. Parameters that change the kernels
+    themselves get kernel values of their own. Estimators (or pipelines) that cannot share kernel values are
     fitted fold by fold.
 
     Parameters
     ----------
-    estimator : estimator such as `MKLClassifier`
-    param_grid : dict of lists, or list of such dicts
-        E.g. `{"C": [0.1, 1, 10], "p": [1, 4/3, 2]}`.
-    cv : int, splitter or iterable of (train, test)
-    scoring : str, callable, list or dict of them, or None for the estimator's own score
+    estimator : estimator
+        Such as `MKLClassifier`, or a pipeline that ends in one.
+    param_grid : dict or list of dict
+        Values to try for each parameter: `{"C": [0.1, 1, 10], "p": [1, 4/3, 2]}`.
+    cv : int, splitter or iterable of tuple
+        Folds: their number, a splitter of scikit-learn, or pairs (train, test) of row numbers.
+    scoring : str, callable, list, dict or None
         Anything that needs `decision_function` or `predict`; besides scikit-learn's names those in
-        `raymkl.metrics.SCORERS`.
-    refit : bool, name of a score, or callable
-        Fit the best setting on all rows (`best_estimator_`). A callable gets `cv_results_` and returns the
-        position of the best one.
-    error_score : number or "raise"
+        `raymkl.metrics.SCORERS`. Several scores in a list or dict. None takes the estimator's own score.
+    refit : bool, str or callable
+        Fit the best setting on all rows (`best_estimator_`). With several scores the name of the one that
+        decides. A callable gets `cv_results_` and returns the position of the best one.
+    error_score : float or "raise"
         Score of a fold that could not be fitted or scored.
     return_train_score : bool
+        Whether `cv_results_` has the scores of the training rows, too.
     verbose : int
         1 tells about the progress of the runs.
 
@@ -78,6 +81,12 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
         Whether there are several scores.
     refit_time_ : float
         Seconds of the last fit.
+    classes_ : ndarray of shape (n_classes,)
+        Labels of `best_estimator_`, for classifiers.
+    n_features_in_ : int
+        Columns of X, as `best_estimator_` has them.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has any.
 
     Examples
     --------
@@ -133,14 +142,14 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
         y : array-like of shape (n,), or str
             Labels of any type, or the name of a column of a path or Dataset.
         groups : array-like of shape (n,), or None
             Given to the splitter.
         sample_weight : array-like of shape (n,), or None
-            Weights of the rows; None for alike.
+            Weights of the rows; None weighs all alike.
 
         Returns
         -------
@@ -353,11 +362,13 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
 
     @property
     def classes_(self) -> np.ndarray:
+        """Labels (n_classes,) of `best_estimator_`, for classifiers."""
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_.classes_
 
     @property
     def n_features_in_(self) -> int:
+        """Columns of X, as `best_estimator_` has them."""
         if not hasattr(self, "best_estimator_"):
             raise AttributeError(
                 f"{type(self).__name__} has no n_features_in_ before it is fitted with refit"
@@ -366,25 +377,69 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
 
     @_best_has("predict")
     def predict(self, X: Any) -> np.ndarray:
-        """Predictions of the best estimator."""
+        """Predictions of the best estimator.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
+
+        Returns
+        -------
+        predictions : ndarray of shape (n,)
+            Labels or numbers.
+        """
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_.predict(X)
 
     @_best_has("decision_function")
     def decision_function(self, X: Any) -> np.ndarray:
-        """Decision values of the best estimator."""
+        """Decision values of the best estimator.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
+
+        Returns
+        -------
+        values : ndarray of shape (n,) or (n, n_classes)
+            Decision values; one column per class for more than two classes.
+        """
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_.decision_function(X)
 
     @_best_has("predict_proba")
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities of the best estimator."""
+        """Probabilities of the best estimator.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
+
+        Returns
+        -------
+        probabilities : ndarray of shape (n, n_classes)
+            In the order of `classes_`; rows sum to one.
+        """
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_.predict_proba(X)
 
     @_best_has("predict_log_proba")
     def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Logarithms of the probabilities of the best estimator."""
+        """Logarithms of the probabilities of the best estimator.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
+
+        Returns
+        -------
+        logs : ndarray of shape (n, n_classes)
+            In the order of `classes_`.
+        """
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_.predict_log_proba(X)
 
@@ -393,8 +448,8 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
         y : array-like of shape (n,), or str
             Labels of any type, or the name of a column of a path or Dataset.
 

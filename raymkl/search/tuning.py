@@ -35,10 +35,10 @@ def tune(
 ) -> Any:
     """Search with Ray Tune over one set of kernel blocks.
 
-    Rows are placed once. The folds (and classes) of every trial are heads of one service, so that a trial
-    costs its optimisation steps and no kernel block. Each trial reports `score` (mean over the folds so far),
-    `score_std`, `gap` (the worst of its heads) and `training_iteration` after every round; a scheduler such
-    as ASHA may stop it, which frees its heads at once.
+    Rows are placed once, and one service solves all trials over the same kernel values: a trial costs its
+    optimisation steps alone. Each trial reports `score` (mean over the folds so far), `score_std`, `gap` (the
+    worst of its folds and classes) and `training_iteration` after every round; a scheduler such as ASHA may
+    stop it, which frees its memory at once.
 
     A trial's checkpoint holds `model.raymkl`, the model with its setting fitted to all rows, which
     `raymkl.load` reads (`model.joblib` where the estimator is not one of ours), and where the trial was, so
@@ -47,14 +47,21 @@ def tune(
 
     Parameters
     ----------
-    estimator : e.g. `MKLClassifier`; its `engine` and `ray_params` say where the shared blocks live ("ray":
-        in shard actors, otherwise in the service's process).
-    X, y : as for `fit`.
-    param_space : parameters of the estimator with Tune's distributions, e.g.
-        `{"C": tune.loguniform(0.01, 100)}`.
-    cv, scoring, groups, sample_weight : as for `MKLSearchCV`.
-    tune_config, run_config : of Ray Tune. Without a `tune_config` the score is maximised, and actors are used
-        again for other trials.
+    estimator : estimator
+        Such as `MKLClassifier`. Its `engine` and `ray_params` say where the shared kernel blocks live: with
+        "ray" in shard actors, otherwise in one process that serves all trials.
+    X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+        Rows, as for `fit`.
+    y : array-like of shape (n,), or str
+        Targets, as for `fit`.
+    param_space : dict
+        Parameters of the estimator with Tune's distributions, such as `{"C": tune.loguniform(0.01, 100)}`.
+    cv, scoring, groups, sample_weight : object
+        As for `MKLSearchCV`; a trial has one score.
+    tune_config : ray.tune.TuneConfig or None
+        Trials, scheduler, search algorithm. None maximises the score, and uses actors again for other trials.
+    run_config : ray.tune.RunConfig or None
+        Name, storage and checkpoints of the search.
 
     Returns
     -------
@@ -112,7 +119,7 @@ def trainable(
     ----------
     estimator : estimator
         E.g. `MKLClassifier`; as for `tune`.
-    X : array-like of shape (n, d), or any container
+    X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
         Rows, as for `fit`.
     y : array-like of shape (n,), or str
         Targets, as for `fit`.
@@ -121,8 +128,8 @@ def trainable(
 
     Returns
     -------
-    kind : class
-        A `ray.tune.Trainable`.
+    kind : type
+        A subclass of `ray.tune.Trainable`.
 
     Examples
     --------

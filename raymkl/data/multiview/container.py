@@ -24,21 +24,25 @@ class Views:
     table of pandas, polars or Arrow, a list or column of strings, or rows of a ready-made matrix. Kernels say
     by `view=` which one they read, as for a dict.
 
-    **What stands in absent rows is never read**, whatever it is. Those who read rows get them by three
+    What stands in absent rows is never read, whatever it is. Those who read rows get them by three
     methods: `present` and `has` say which rows have a view, and `readable` gives a plain dict in which an
     absent row is a copy of the first row that is there, so that every number in it is one of a row that has
     the view, and whatever holds for all of these holds for all of it.
 
     Parameters
     ----------
-    views : dict from names to views of n rows each.
-    present : None (every row has every view), a mask (n, V) with True where a row has a view, a dict of masks
-        (n,) for some of the views, or "infer": a row of nothing but NaN or None is absent.
-    matrices : names of views that are ready-made kernel matrices, (n, n) or (n, n, M): an array, a memory
-        map, a kernel store or its path. Their rows know their columns: `fit` takes those of its own rows and
+    views : dict
+        From names to views of n rows each.
+    present : array-like of shape (n, V), dict, "infer" or None
+        Which rows have which views: a mask with True where a row has a view, or a dict of masks (n,) for some
+        of the views. None: every row has every view. "infer": a row of nothing but NaN or None is absent.
+    matrices : iterable of str
+        Names of views that are ready-made kernel matrices, (n, n) or (n, n, M): an array, a memory map, a
+        kernel store or its path. Their rows know their columns: `fit` takes those of its own rows and
         `predict` those of the training rows, by number, when both stem from the same matrix. Matrices of new
         examples, (n, n_train) or (n, n_support), bring their columns in that order.
-    index : (n,) names of the rows, their numbers if None.
+    index : array-like of shape (n,), or None
+        Names of the rows; None numbers them.
 
     Attributes
     ----------
@@ -172,7 +176,15 @@ class Views:
         raise TypeError("a Views has rows and views; go over V.names, V.items() or range(len(V))")
 
     def items(self) -> Iterator[tuple[str, Any]]:
-        """Names and views, in order; views as `V[name]` gives them."""
+        """Names and views, in order; views as `V[name]` gives them.
+
+        Yields
+        ------
+        name : str
+            Of a view.
+        view : object
+            The view, as `V[name]` gives it.
+        """
         return ((name, self[name]) for name in self.names)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -229,12 +241,13 @@ class Views:
 
         Parameters
         ----------
-        parts : list of Views with the same views, of the same kinds; rows of a ready-made matrix stem from
-            one.
+        parts : list of Views
+            They have the same views, of the same kinds. Rows of a ready-made matrix stem from the same one.
 
         Returns
         -------
-        views : Views, with the presence and the index of the parts.
+        views : Views
+            All rows, with the presence and the index of the parts.
 
         Examples
         --------
@@ -271,16 +284,20 @@ class Views:
 
         Parameters
         ----------
-        tables : dict from names to tables of pandas, polars or Arrow, which may be of different kinds and in
-            different orders.
-        on : name of the key column, or names of several that are the key together; None takes the index of
-            pandas. Keys leave the views and become `index`. A key that is in one table twice is an error.
-        how : "outer" has a row for every key, in order of first appearance; "inner" for keys of all tables,
-            in the order of the first.
+        tables : dict
+            From names to tables of pandas, polars or Arrow, which may be of different kinds and in different
+            orders.
+        on : str, list of str, or None
+            Name of the key column, or of several that are the key together. None takes the index of pandas.
+            Keys leave the views and become `index`. A key that is in one table twice is an error.
+        how : {"outer", "inner"}
+            "outer" has a row for every key, in order of first appearance; "inner" for keys of all tables, in
+            the order of the first.
 
         Returns
         -------
-        views : Views. Columns keep their types; absent rows look like missing entries.
+        views : Views
+            Columns keep their types; absent rows look like missing entries.
 
         Examples
         --------
@@ -312,8 +329,8 @@ class Views:
 
         Returns
         -------
-        present : ndarray of bool, shape (n,)
-            Read-only.
+        present : ndarray of shape (n,)
+            bool, read-only.
         """
         return self._present[:, self.names.index(view_name(self._views, view))]
 
@@ -327,8 +344,8 @@ class Views:
 
         Returns
         -------
-        rows : array, table or list
-            Without absent rows.
+        rows : ndarray, DataFrame, list or sparse matrix
+            The rows that have the view, in their order.
         """
         return given(rows_at(self._views[name], np.flatnonzero(self.has(name))))
 
@@ -365,12 +382,12 @@ class Views:
         """Views by name as readers take them: an absent row is a copy of the first row that has the view.
 
         Views that no row has are left out: there is nothing in them that may be read. Ready-made matrices are
-        `MatrixRows`. names : of the views that are wanted, all if None; of others nothing is copied.
+        `MatrixRows`.
 
         Parameters
         ----------
         names : iterable of str, or None
-            Views that are wanted; None for all.
+            Views that are wanted, None for all; of others nothing is copied.
 
         Returns
         -------

@@ -30,15 +30,13 @@ from . import gate_inputs
 CLUSTER_PARAMETERS = """n_clusters : int >= 1
         Clusters of kernel k-means.
     evenness : float in (1 / n_clusters, 1], or "hard"
-        Average evenness `mean_i mean_j c_j(x_i) / max_j c_j(x_i)` of the likelihoods: 1 makes all clusters
-        alike (plain MKL, spread over
-        them), "hard" gives every example to its nearest cluster alone. 1 / n_clusters itself, which the
-        evenness tends to as clusters
-        become hard, is taken as "hard". Without meaning for one cluster.
+        How evenly an example belongs to the clusters, on average: `mean_i mean_j c_j(x_i) / max_j c_j(x_i)`.
+        1 makes all clusters alike (plain MKL, spread over them). "hard" gives every example to its nearest
+        cluster alone; so does 1 / n_clusters, which the evenness tends to. Without meaning for one cluster.
     tau : float >= 0, or None
         Sharpness of the likelihoods; None finds it from `evenness`, a number is used as it is (`evenness` is
         then ignored).
-    gating_kernel : "uniform", int, or a kernel
+    gating_kernel : "uniform", int or Kernel
         Whose feature space is clustered: the mean of the (normalised) kernels, one of them by its number, or
         any other kernel.
     n_init : int >= 1
@@ -156,9 +154,19 @@ class ClusteredMixin:
     # -- new examples ------------------------------------------------------------------------------
 
     def membership(self, X: Any) -> np.ndarray:
-        """(n, n_clusters) likelihoods c_j(x) of the clusters; rows sum to one.
+        """How much examples belong to each cluster (the likelihoods c_j(x)).
 
-        Ready-made matrices must have the columns of all training rows, of which the clusters are made.
+        Ready-made matrices need the columns of all training rows: the clusters are made of them.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
+
+        Returns
+        -------
+        shares : ndarray of shape (n, n_clusters)
+            How much each row belongs to each cluster, c_j(x); rows sum to one.
         """
         check_is_fitted(self, "dual_coef_")
         _, rows, _ = self._read(X, reset=False)
@@ -189,30 +197,28 @@ class ClusteredMixin:
 class ConvexLocalizedMKLClassifier(ClusteredMixin, MKLClassifier):
     __doc__ = f"""Classification with weights of the kernels that depend on the cluster an example lies in.
 
-        min_{{w,b}}  1/2 sum_j ||w_j||_{{2,p}}^2 + sum_i C_i loss(f(x_i), y_i),
-        f(x) = sum_j c_j(x) sum_m <w_jm, phi_m(x)> + b,      c_j(x) proportional to exp(-tau dist^2(x, S_j))
+        min_{{w,b}}  1/2 sum_j ||w_j||_{{2,p}}^2 + sum_i C_i loss(f(x_i), y_i)
+        f(x) = sum_j c_j(x) sum_m <w_jm, phi_m(x)> + b
+        c_j(x) proportional to exp(-tau dist^2(x, S_j))
 
-    The clusters S_j come from kernel k-means (the best of several starts), dist is the distance to a
-    cluster's mean in the feature
-    space of the gating kernel. Given the clusters the problem is convex and is solved to a certified
-    relative duality gap. Every
-    cluster has weights of its own, beta_j >= 0 with sum_m beta_jm^q = 1 for p < 2, q = p / (2 - p). More
-    than two classes are learned
-    one against the rest, over the same clusters.
+    The clusters S_j come from kernel k-means (the best of several starts); dist is the distance to a
+    cluster's mean in the feature space of the gating kernel. Given the clusters the problem is convex and is
+    solved to a certified relative duality gap. Every cluster has weights of its own, beta_j >= 0 with
+    sum_m beta_jm^q = 1 for p < 2, q = p / (2 - p). More than two classes are learned one against the rest,
+    over the same clusters.
 
     Up to 5,000 rows k-means is exact; beyond, it runs on a random sample of 2,048 rows, and the clusters'
-    means are those of the
-    sample. The model keeps the rows that the means are made of.
+    means are those of the sample. The model keeps the rows that the means are made of.
 
     Parameters
     ----------
-    kernels : list of kernels, "precomputed", or None
+    kernels : list of Kernel, "precomputed" or None
         As for `MKLClassifier`. With "precomputed", X to predict must have the columns of all training rows.
     {CLUSTER_PARAMETERS}
-    C, p, solver, theta_step, normalize, tol, class_weight, engine
+    C, p, solver, theta_step, normalize, tol, class_weight, engine : object
         As for `MKLClassifier`; p is the block norm within each cluster. Kernels are normalised before they
         are gated.
-    ray_params, max_iter, dtype, exact, verbose, loss
+    ray_params, max_iter, dtype, exact, verbose, loss : object
         As for `MKLClassifier`.
 
     Attributes
@@ -225,22 +231,32 @@ class ConvexLocalizedMKLClassifier(ClusteredMixin, MKLClassifier):
         The sharpness used; inf for hard clusters.
     landmarks_ : ndarray of shape (L,)
         Training rows that the clusters' means are made of.
-    support_, dual_coef_, intercept_ : ndarray
-        As for `MKLClassifier`.
+    support_ : ndarray of shape (n_support,)
+        Training rows with a dual variable other than zero.
+    dual_coef_ : ndarray of shape (1, n_support) or (n_classes, n_support)
+        Signed dual variables.
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+        b.
     duality_gap_, primal_objective_, dual_objective_ : float or ndarray of shape (n_classes,)
         Certified relative gap, and both sides of it; floats for two classes.
-    n_iter_, shard_failures_, resumed_from_ : int
-        As for `MKLClassifier`.
+    n_iter_ : int
+        Rounds.
+    shard_failures_ : int
+        Shards that were lost and replaced.
+    resumed_from_ : int or None
+        Round of the checkpoint that the fit began with.
     converged_ : bool
         Whether the gap is at most `tol`.
     history_ : list of dict
-        One per round and head, as for `MKLClassifier`.
+        One per round and class, as for `MKLClassifier`.
     kernels_ : list of Kernel
         The kernels that were learned over.
     engine_used_ : str
         "local" or "ray".
     expansion_ : Expansion
         The sum over support vectors that predictions are made of.
+    tail_sums_ : ndarray of shape (M,)
+        What the kernels were divided by, with normalize="tail" or a `kernels.TailSum`.
     n_features_in_ : int
         Columns of X.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -317,21 +333,22 @@ class ConvexLocalizedMKLClassifier(ClusteredMixin, MKLClassifier):
 class ConvexLocalizedMKLRegressor(ClusteredMixin, MKLRegressor):
     __doc__ = f"""Regression with weights of the kernels that depend on the cluster an example lies in.
 
-        min_{{w,b}}  1/2 sum_j ||w_j||_{{2,p}}^2 + sum_i C_i loss(f(x_i), y_i),
-        f(x) = sum_j c_j(x) sum_m <w_jm, phi_m(x)> + b,      c_j(x) proportional to exp(-tau dist^2(x, S_j))
+        min_{{w,b}}  1/2 sum_j ||w_j||_{{2,p}}^2 + sum_i C_i loss(f(x_i), y_i)
+        f(x) = sum_j c_j(x) sum_m <w_jm, phi_m(x)> + b
+        c_j(x) proportional to exp(-tau dist^2(x, S_j))
 
     Clusters, likelihoods and weights are those of `ConvexLocalizedMKLClassifier`, the loss is that of
     `MKLRegressor`.
 
     Parameters
     ----------
-    kernels : list of kernels, "precomputed", or None
+    kernels : list of Kernel, "precomputed" or None
         As for `MKLRegressor`. With "precomputed", X to predict must have the columns of all training rows.
     {CLUSTER_PARAMETERS}
-    C, epsilon, p, solver, theta_step, normalize, tol, engine
+    C, epsilon, p, solver, theta_step, normalize, tol, engine : object
         As for `MKLRegressor`; p is the block norm within each cluster. Kernels are normalised before they
         are gated.
-    ray_params, max_iter, dtype, exact, verbose, loss, delta, quantile
+    ray_params, max_iter, dtype, exact, verbose, loss, delta, quantile : object
         As for `MKLRegressor`.
 
     Attributes
@@ -342,22 +359,32 @@ class ConvexLocalizedMKLRegressor(ClusteredMixin, MKLRegressor):
         The sharpness used; inf for hard clusters.
     landmarks_ : ndarray of shape (L,)
         Training rows that the clusters' means are made of.
-    support_, dual_coef_, intercept_ : ndarray
-        As for `MKLRegressor`.
+    support_ : ndarray of shape (n_support,)
+        Training rows with a dual variable other than zero.
+    dual_coef_ : ndarray of shape (1, n_support)
+        Signed dual variables.
+    intercept_ : ndarray of shape (1,)
+        b.
     duality_gap_, primal_objective_, dual_objective_ : float
         Certified relative gap, and both sides of it.
-    n_iter_, shard_failures_, resumed_from_ : int
-        As for `MKLClassifier`.
+    n_iter_ : int
+        Rounds.
+    shard_failures_ : int
+        Shards that were lost and replaced.
+    resumed_from_ : int or None
+        Round of the checkpoint that the fit began with.
     converged_ : bool
         Whether the gap is at most `tol`.
     history_ : list of dict
-        One per round and head, as for `MKLClassifier`.
+        One per round, as for `MKLClassifier`.
     kernels_ : list of Kernel
         The kernels that were learned over.
     engine_used_ : str
         "local" or "ray".
     expansion_ : Expansion
         The sum over support vectors that predictions are made of.
+    tail_sums_ : ndarray of shape (M,)
+        What the kernels were divided by, with normalize="tail" or a `kernels.TailSum`.
     n_features_in_ : int
         Columns of X.
     feature_names_in_ : ndarray of shape (n_features_in_,)

@@ -38,7 +38,8 @@ SVM_ROUNDS = 10_000
 class LocalizedMKLClassifier(MKLClassifier):
     """Support vector classification in which a softmax gate decides which kernels count for an example.
 
-        f(x) = sum_m eta_m(x) <w_m, phi_m(x)> + b,     eta_m(x) = exp(s_m(x)) / sum_k exp(s_k(x))
+        f(x) = sum_m eta_m(x) <w_m, phi_m(x)> + b
+        eta_m(x) = exp(s_m(x)) / sum_k exp(s_k(x))
         min over w, b, s of   1/2 sum_m ||w_m||^2 + sum_i C_i loss(f(x_i), y_i)
 
     The scores s_m are affine in the example's vector (gating="linear") or functions in a kernel's feature
@@ -50,15 +51,16 @@ class LocalizedMKLClassifier(MKLClassifier):
 
     Parameters
     ----------
-    kernels : list of kernels, "precomputed", or None
+    kernels : list of Kernel, "precomputed" or None
         As for `MKLClassifier`; with "precomputed" the gates must live in a kernel's space.
     gating : {"linear", "kernel"}
         Where the scores live.
-    gating_kernel : None, "uniform", int, or a kernel
+    gating_kernel : "uniform", int, Kernel or None
         For gating="kernel": the mean of the kernels (None and "uniform"), one of them by its number, or any
         other kernel; as they are, without normalisation.
-    gating_view : view of X, or None
-        For gating="linear": the vectors that the scores are affine in; None takes all of X.
+    gating_view : str, int, list, tuple or None
+        For gating="linear": the view of X with the vectors that the scores are affine in. None takes all of
+        X.
     C : float > 0
         Weight of the loss; C_i = C * sample_weight_i * class_weight of its class.
     max_iter : int
@@ -68,13 +70,13 @@ class LocalizedMKLClassifier(MKLClassifier):
         relative gap by then (less precisely in the beginning).
     n_init : int >= 1
         Random starts, of which the best is kept.
-    normalize, class_weight, engine, ray_params, dtype, exact, verbose
+    normalize, class_weight, engine, ray_params, dtype, exact, verbose : object
         As for `MKLClassifier`. Kernels are normalised before they are gated; "trace" asks for a C that grows
         with n.
     random_state : int, RandomState or None
         For the starts.
-    loss : str
-        As for `MKLClassifier`: "hinge", "squared_hinge", "logistic" or "squared".
+    loss : {"hinge", "squared_hinge", "logistic", "squared"}
+        As for `MKLClassifier`.
 
     Attributes
     ----------
@@ -96,8 +98,12 @@ class LocalizedMKLClassifier(MKLClassifier):
         Whether the descent came to rest.
     history_ : list of dict
         The descent that was kept, one per step, with its "objective".
-    support_, dual_coef_, intercept_ : ndarray
-        As for `MKLClassifier`.
+    support_ : ndarray of shape (n_support,)
+        Training rows with a dual variable other than zero.
+    dual_coef_ : ndarray of shape (1, n_support) or (n_classes, n_support)
+        Signed dual variables.
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+        b.
     duality_gap_, primal_objective_, dual_objective_ : float or ndarray of shape (n_classes,)
         Of the SVM at the learned gates; floats for two classes.
     kernels_ : list of Kernel
@@ -106,8 +112,12 @@ class LocalizedMKLClassifier(MKLClassifier):
         "local" or "ray".
     expansion_ : Expansion
         The sum over support vectors that predictions are made of.
-    shard_failures_, resumed_from_ : int
-        As for `MKLClassifier`.
+    shard_failures_ : int
+        Shards that were lost and replaced.
+    resumed_from_ : int or None
+        Step of the checkpoint that the fit began with.
+    tail_sums_ : ndarray of shape (M,)
+        What the kernels were divided by, with normalize="tail" or a `kernels.TailSum`.
     n_features_in_ : int
         Columns of X.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -318,13 +328,13 @@ class LocalizedMKLClassifier(MKLClassifier):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
 
         Returns
         -------
-        gates : ndarray of shape (n, M)
-            With more than two classes (n, n_classes, M); not negative, one in sum over the kernels.
+        gates : ndarray of shape (n, M) or (n, n_classes, M)
+            (n, M) for two classes; not negative, one in sum over the kernels.
         """
         check_is_fitted(self, "dual_coef_")
         _, rows, _ = self._read(X, reset=False)

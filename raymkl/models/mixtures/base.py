@@ -244,7 +244,7 @@ class BaseMixture(WithCallbacks, Saves):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container of numbers, a path or a Dataset
+        X : array-like of shape (n, d), DataFrame, path or Dataset
             Rows.
 
         Returns

@@ -26,9 +26,10 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
     """A classifier with a kernel machine for every cluster of a Dirichlet process mixture: the number of
     kernels grows with the data.
 
-        V_k ~ Beta(1, concentration);   x | k ~ N(mu_k, Sigma_k);   p(y | x, k) proportional to exp(-loss_k(x,
-                                        y)),   coef_k ~ N(0, C I)
-        loss_k(x, y) = max(0, 1 + max_{m != y} s_km(x) - s_ky(x)),   s_km(x) = coef_km' phi_k(x)
+        V_k ~ Beta(1, concentration);   x | k ~ N(mu_k, Sigma_k);   coef_k ~ N(0, C I)
+        p(y | x, k) proportional to exp(-loss_k(x, y))
+        loss_k(x, y) = max(0, 1 + max_{m != y} s_km(x) - s_ky(x))
+        s_km(x) = coef_km' phi_k(x)
         phi_k(x) = D^-1/2 [cos(w_kl'x), sin(w_kl'x)]_l,   w_kl = scales_k * noise_kl
 
     The kernel of cluster k is a Gaussian with a scale of its own for every column, exp(-1/2 sum_j scales_kj^2
@@ -55,12 +56,24 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
         False there.
     scale : float > 0
         Scales start at `scale * sqrt(2 / d) / spread of the column`.
-    prior, inference : see `DirichletProcessMixture`. With "gibbs", `max_iter` counts sweeps.
-    max_iter, tol : int, float
-        Iterations, and the rise of the bound per unit of weight below which to stop.
-    epochs, final_epochs, batch_size, learning_rate : of the machines: passes of an iteration, passes on
-        memberships at the end, rows of a cluster in a step, and the first rate of Adam's steps.
-    engine, ray_params, random_state, verbose : as for `MKLClassifier`.
+    prior : dict or None
+        As for `DirichletProcessMixture`.
+    inference : {"variational", "gibbs"}
+        As for `DirichletProcessMixture`. With "gibbs", `max_iter` counts sweeps.
+    max_iter : int
+        Iterations at most.
+    tol : float
+        Stop when the bound rises by less than this per unit of weight.
+    epochs, final_epochs : int
+        Passes over the rows when the machines are trained: in every iteration, and at the end.
+    batch_size : int
+        Rows of a cluster in one step of training.
+    learning_rate : float
+        First rate of the steps (Adam).
+    engine, ray_params, verbose : object
+        As for `MKLClassifier`.
+    random_state : int, RandomState or None
+        For the start of the clusters and the random features.
 
     Attributes
     ----------
@@ -72,10 +85,18 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
         The fixed random directions.
     coef_ : ndarray of shape (K, n_classes, 2 D)
         Weights of the machines, cosines first; two rows for two classes.
-    cluster_weights_, means_, covariances_ : ndarray
-        The mixture, as for `DirichletProcessMixture`.
-    weight_concentration_, mean_precision_, degrees_of_freedom_, scatter_ : ndarray
-        Its posteriors, as for `DirichletProcessMixture`.
+    cluster_weights_ : ndarray of shape (K,)
+        Expected shares of the clusters.
+    means_ : ndarray of shape (K, d)
+        Means of the clusters.
+    covariances_ : ndarray of shape (K, d, d)
+        Expected covariances of the clusters.
+    weight_concentration_ : ndarray of shape (2, K)
+        Posterior of the shares, as for `DirichletProcessMixture`.
+    mean_precision_, degrees_of_freedom_ : ndarray of shape (K,)
+        Posterior of means and covariances, as for `DirichletProcessMixture`.
+    scatter_ : ndarray of shape (K, d, d)
+        The same.
     prior_ : dict
         mean, mean_precision, degrees_of_freedom and scatter of the prior.
     labels_ : ndarray of shape (n,)
@@ -177,12 +198,12 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container of numbers, a path or a Dataset
+        X : array-like of shape (n, d), DataFrame, path or Dataset
             Rows.
         y : array-like of shape (n,), or str
             Labels of any type, or the name of a column of a path or Dataset.
         sample_weight : array-like of shape (n,), or None
-            Weights of the rows; None for alike.
+            Weights of the rows; None weighs all alike.
 
         Returns
         -------
@@ -259,13 +280,13 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container of numbers, a path or a Dataset
+        X : array-like of shape (n, d), DataFrame, path or Dataset
             Rows.
 
         Returns
         -------
-        probabilities : ndarray of shape (n, n_classes)
-            Rows sum to one; a Dataset of a Dataset.
+        probabilities : ndarray of shape (n, n_classes), or Dataset
+            Rows sum to one. A Dataset is answered by a Dataset.
         """
         return np.exp(self._log_probabilities(X))
 
@@ -274,7 +295,7 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container of numbers, a path or a Dataset
+        X : array-like of shape (n, d), DataFrame, path or Dataset
             Rows.
 
         Returns
@@ -290,13 +311,13 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container of numbers, a path or a Dataset
+        X : array-like of shape (n, d), DataFrame, path or Dataset
             Rows.
 
         Returns
         -------
-        values : ndarray of shape (n, n_classes)
-            For two classes (n,), the log odds of `classes_[1]`.
+        values : ndarray of shape (n,) or (n, n_classes)
+            (n,) for two classes, the log odds of `classes_[1]`.
         """
         logs = self._log_probabilities(X)
         return logs[:, 1] - logs[:, 0] if len(self.classes_) == 2 else logs
@@ -307,7 +328,7 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container of numbers, a path or a Dataset
+        X : array-like of shape (n, d), DataFrame, path or Dataset
             Rows.
 
         Returns
@@ -323,7 +344,7 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container of numbers, a path or a Dataset
+        X : array-like of shape (n, d), DataFrame, path or Dataset
             Rows.
 
         Returns
@@ -339,12 +360,12 @@ class ClusteredMKLClassifier(BaseMixture, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container of numbers, a path or a Dataset
+        X : array-like of shape (n, d), DataFrame, path or Dataset
             Rows.
         y : array-like of shape (n,), or str
             Labels of any type, or the name of a column of a path or Dataset.
         sample_weight : array-like of shape (n,), or None
-            Weights of the rows; None for alike.
+            Weights of the rows; None weighs all alike.
 
         Returns
         -------

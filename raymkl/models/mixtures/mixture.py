@@ -17,8 +17,8 @@ from .base import BaseMixture
 class DirichletProcessMixture(BaseMixture, ClusterMixin, DensityMixin, BaseEstimator):
     """Clusters of rows, as many as the data ask for: a Dirichlet process mixture of Gaussians.
 
-        V_k ~ Beta(1, concentration), V_K = 1;   pi_k = V_k prod_{j<k} (1 - V_j);   Sigma_k ~ IW(nu0, S0),
-        mu_k ~ N(m0, Sigma_k / tau0)
+        V_k ~ Beta(1, concentration), V_K = 1;   pi_k = V_k prod_{j<k} (1 - V_j)
+        Sigma_k ~ IW(nu0, S0),   mu_k ~ N(m0, Sigma_k / tau0)
 
     Variational inference climbs a lower bound of the log likelihood (`lower_bound_`; `history_` shows that no
     step lowers it). Clusters are joined wherever that raises the bound, which is what makes their number
@@ -34,13 +34,17 @@ class DirichletProcessMixture(BaseMixture, ClusterMixin, DensityMixin, BaseEstim
         Any of `mean` (d,) (default: the mean of the rows), `mean_precision` (0.1), `degrees_of_freedom` (d +
         2), and `scatter` (d, d) or `spread` (0.1: the scatter is `spread` times the variances of the columns,
         so that units change nothing).
-    inference : "variational" or "gibbs"
+    inference : {"variational", "gibbs"}
         Collapsed Gibbs sampling visits rows one after the other, in one process; at most 5,000 of them.
         `max_iter` counts its sweeps.
-    max_iter, tol : int, float
-        Iterations (five passes over the rows each), and the rise of the bound per unit of weight below which
-        to stop.
-    engine, ray_params, random_state, verbose : as for `MKLClassifier`.
+    max_iter : int
+        Iterations at most, of five passes over the rows each.
+    tol : float
+        Stop when the bound rises by less than this per unit of weight.
+    engine, ray_params, verbose : object
+        As for `MKLClassifier`.
+    random_state : int, RandomState or None
+        For the start of the clusters, and for Gibbs sampling.
 
     Attributes
     ----------
@@ -51,11 +55,11 @@ class DirichletProcessMixture(BaseMixture, ClusterMixin, DensityMixin, BaseEstim
     covariances_ : ndarray of shape (K, d, d)
         Expected covariances.
     weight_concentration_ : ndarray of shape (2, K)
-        Parameters a and b of the sticks.
+        Parameters a and b of the sticks V_k (their posterior is Beta(a, b)).
     mean_precision_, degrees_of_freedom_ : ndarray of shape (K,)
-        Of the posteriors.
+        tau and nu of the posteriors of means and covariances.
     scatter_ : ndarray of shape (K, d, d)
-        Of the posteriors.
+        S of the posteriors of covariances.
     prior_ : dict
         mean, mean_precision, degrees_of_freedom and scatter of the prior.
     labels_ : ndarray of shape (n,)
@@ -93,9 +97,10 @@ class DirichletProcessMixture(BaseMixture, ClusterMixin, DensityMixin, BaseEstim
 
     References
     ----------
-    Blei, Jordan: Variational inference for Dirichlet process mixtures. Bayesian Analysis 1, 2006. Neal:
-    Markov chain sampling methods for Dirichlet process mixture models. Journal of Computational and Graphical
-    Statistics 9, 2000.
+    Blei, Jordan: Variational inference for Dirichlet process mixtures. Bayesian Analysis 1, 2006.
+
+    Neal: Markov chain sampling methods for Dirichlet process mixture models. Journal of Computational and
+    Graphical Statistics 9, 2000.
     """
 
     def __init__(
@@ -128,12 +133,12 @@ class DirichletProcessMixture(BaseMixture, ClusterMixin, DensityMixin, BaseEstim
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container of numbers, a path or a Dataset
+        X : array-like of shape (n, d), DataFrame, path or Dataset
             Rows.
         y : str or None
             Not used, but a name of a column of a path or Dataset, which is then not read.
         sample_weight : array-like of shape (n,), or None
-            Weights of the rows; None for alike.
+            Weights of the rows; None weighs all alike.
 
         Returns
         -------
@@ -151,12 +156,12 @@ class DirichletProcessMixture(BaseMixture, ClusterMixin, DensityMixin, BaseEstim
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container of numbers, a path or a Dataset
+        X : array-like of shape (n, d), DataFrame, path or Dataset
             Rows.
         y : str or None
             As for `fit`.
         sample_weight : array-like of shape (n,), or None
-            Weights of the rows; None for alike.
+            Weights of the rows; None weighs all alike.
 
         Returns
         -------
@@ -171,7 +176,7 @@ class DirichletProcessMixture(BaseMixture, ClusterMixin, DensityMixin, BaseEstim
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container of numbers, a path or a Dataset
+        X : array-like of shape (n, d), DataFrame, path or Dataset
             Rows.
 
         Returns
@@ -186,7 +191,7 @@ class DirichletProcessMixture(BaseMixture, ClusterMixin, DensityMixin, BaseEstim
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container of numbers, a path or a Dataset
+        X : array-like of shape (n, d), DataFrame, path or Dataset
             Rows.
 
         Returns
@@ -201,7 +206,7 @@ class DirichletProcessMixture(BaseMixture, ClusterMixin, DensityMixin, BaseEstim
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container of numbers, a path or a Dataset
+        X : array-like of shape (n, d), DataFrame, path or Dataset
             Rows.
         y : None
             Not used.

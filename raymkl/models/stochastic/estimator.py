@@ -43,9 +43,10 @@ NO_ROWS = "needs rows to compare, which ready-made matrices do not have; use Non
 class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     """Classification over a learned combination of kernels, all classes in one problem, by stochastic steps.
 
-        min_w  1/2 ||w||_{2,p}^2 + sum_m rho_m ||w_m|| + sum_i C_i max_k( [k != y_i] + f_k(x_i) - f_{y_i}(x_i)
-               )
-        f_k(x) = sum_m <w_km, phi_m(x)>,   ||w_m||^2 = sum_k ||w_km||^2,   rho_m = beta * cost_m * sum_i C_i
+        min_w  1/2 ||w||_{2,p}^2 + sum_m rho_m ||w_m|| + sum_i C_i loss_i
+        loss_i = max_k( [k != y_i] + f_k(x_i) - f_{y_i}(x_i) )
+        f_k(x) = sum_m <w_km, phi_m(x)>,   ||w_m||^2 = sum_k ||w_km||^2
+        rho_m = beta * cost_m * sum_i C_i
 
     Mirror descent by dual averaging: rows are visited in random order; one whose best wrong class comes
     within one of the right one is added to the right class and taken from the wrong one. At the end of every
@@ -56,7 +57,7 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
     Parameters
     ----------
-    kernels : list of kernels, "precomputed", or None
+    kernels : list of Kernel, "precomputed" or None
         As for `MKLClassifier`.
     C : float > 0
         Weight of the loss; C_i = C * sample_weight_i * class_weight of its class.
@@ -64,12 +65,14 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         Block norm over the kernels. None: q = p / (p - 1) is max(2, 2 log M).
     beta : float >= 0
         Price of kernels: those that are not worth theirs get no weight at all.
-    kernel_costs : None, "tail" or (M,) numbers >= 0
+    kernel_costs : array-like of shape (M,), "tail" or None
         None: all 1. "tail": trace(K_m) less the two largest eigenvalues of K_m, per row.
     batch_size : int
         Rows that are visited with the same weights.
-    max_iter, tol : int, float
-        Epochs at most, and the relative gap (primal - dual) / primal to reach.
+    max_iter : int
+        Epochs (passes over the rows) at most.
+    tol : float
+        Relative gap (primal - dual) / primal to reach.
     n_landmarks : int or None
         Explicit features from the kernels' values with so many random rows, the same for all kernels, so that
         an epoch costs O(n) and rows are read in batches and not kept. The certificate is then that of the
@@ -77,7 +80,9 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     normalize : {None, "multiplicative", "spherical", "trace", "tail"}
         Normalisation of the kernels, learned from the training rows. "tail" divides by the tail sums above.
     class_weight : dict, "balanced" or None
-    engine, ray_params : as for `MKLClassifier`.
+        As for `MKLClassifier`.
+    engine, ray_params : object
+        As for `MKLClassifier`.
     random_state : int, RandomState or None
         Of the order of rows and of the landmarks. The same seed gives the same model on any number of shards.
         Rows out of a path or Dataset are, with landmarks, shuffled within windows of 32,768: there they
@@ -117,8 +122,10 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         "local" or "ray".
     expansion_ : Expansion
         The sum over support vectors that predictions are made of.
-    shard_failures_, resumed_from_ : int
-        As for `MKLClassifier`.
+    shard_failures_ : int
+        Shards that were lost and replaced.
+    resumed_from_ : int or None
+        Epoch of the checkpoint that the fit began with.
     n_features_in_ : int
         Columns of X.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -137,6 +144,7 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     References
     ----------
     Orabona, Luo: Ultra-fast optimization algorithm for sparse multi kernel learning. ICML 2011.
+
     Multi-class kernel learning: fast rate and algorithms (Conv-MKL, SMSD-MKL).
     """
 
@@ -225,12 +233,12 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
         y : array-like of shape (n,), or str
             Labels of any type, or the name of a column of a path or Dataset.
         sample_weight : array-like of shape (n,), or None
-            Weights of the rows; None for alike.
+            Weights of the rows; None weighs all alike.
 
         Returns
         -------
@@ -411,14 +419,14 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
         y : array-like of shape (n,), or str
             Labels of any type, or the name of a column of a path or Dataset.
         classes : array-like of shape (K,), or None
             All labels; needed by the first call.
         sample_weight : array-like of shape (n,), or None
-            Weights of the rows; None for alike.
+            Weights of the rows; None weighs all alike.
 
         Returns
         -------
@@ -470,13 +478,13 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
 
         Returns
         -------
-        values : ndarray of shape (n, n_classes)
-            For two classes (n,), f_1 - f_0: positive means `classes_[1]`.
+        values : ndarray of shape (n,) or (n, n_classes)
+            (n,) for two classes, f_1 - f_0: positive means `classes_[1]`.
         """
         check_is_fitted(self, "expansion_")
         values = self._decision(X)
@@ -490,13 +498,13 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d), any container that the kernels take, a path or a Dataset
-            Rows.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or Dataset
+            Rows (examples), in a container that the kernels take.
 
         Returns
         -------
-        parts : ndarray of shape (n, n_classes, M)
-            For two classes (n, M).
+        parts : ndarray of shape (n, M) or (n, n_classes, M)
+            (n, M) for two classes.
         """
         values = super().contributions(X)
         return values[:, 1] - values[:, 0] if len(self.classes_) == 2 else values

@@ -25,9 +25,10 @@ class PerView(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # t
 
     Parameters
     ----------
-    transformers : dict from names of views to transformers, "passthrough" (the view stays as it is) or
-        "drop".
-    remainder : "passthrough" | "drop", what happens to views without a transformer.
+    transformers : dict
+        From names of views to transformers, "passthrough" (the view stays as it is) or "drop".
+    remainder : {"passthrough", "drop"}
+        What happens to views without a transformer.
 
     Attributes
     ----------
@@ -183,12 +184,15 @@ class PerView(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # t
 
         Parameters
         ----------
-        X : Views, or a dict of views, of n rows.
-        y : (n,) labels or None.
+        X : Views or dict
+            The views, of n rows.
+        y : array-like of shape (n,), or None
+            Labels, for transformers that use them.
 
         Returns
         -------
-        self
+        self : PerView
+            Fitted.
         """
         self.fit_transform(X, y)
         return self
@@ -199,7 +203,7 @@ class PerView(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # t
 
         Parameters
         ----------
-        X : Views or dict of views
+        X : Views or dict
             Rows.
         y : array-like of shape (n,), or None
             Targets, for transformers that take them.
@@ -238,11 +242,13 @@ class PerView(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # t
 
         Parameters
         ----------
-        X : Views, or a dict of views, with those that `fit` has seen.
+        X : Views or dict
+            With the views that `fit` has seen.
 
         Returns
         -------
-        views : Views of the same rows, which lack what they lacked before.
+        views : Views
+            The same rows; a view that a row lacked is lacking still.
         """
         check_is_fitted(self, "transformers_")
         X = _as_views(X)

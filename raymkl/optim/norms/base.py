@@ -39,7 +39,8 @@ class Norm:
     """A norm over kernels, as the optimiser sees it.
 
     Below, s (M,) are the quadratic terms a'K_m a of a dual point a, theta (M,) weights of kernels, and l (M,)
-    the lengths ||w_m||. Subclasses give `dual`, `primal` and `weights`, and answers to the questions.
+    the lengths ||w_m||. Subclasses give `dual`, `primal` and `weights`; properties say what the
+    optimiser may rely on.
 
     Examples
     --------
@@ -145,8 +146,8 @@ class Norm:
 
         Parameters
         ----------
-        entries : ndarray of bool, shape (M,)
-            Kernels that take part.
+        entries : ndarray of shape (M,)
+            bool, the kernels that take part.
 
         Returns
         -------
@@ -254,7 +255,7 @@ class Norm:
 
         Returns
         -------
-        derivative : ndarray of shape (M, M), tuple (d, c, t) or None
+        derivative : ndarray of shape (M, M), tuple or None
             As above.
         """
         return None
@@ -287,8 +288,8 @@ class Norm:
         ----------
         s : ndarray of shape (M,)
             Quadratic terms.
-        used : ndarray of bool, shape (M,)
-            Kernels that count.
+        used : ndarray of shape (M,)
+            bool, the kernels that count.
         tol : float
             Relative duality gap that is aimed at.
 

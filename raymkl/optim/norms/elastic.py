@@ -37,8 +37,10 @@ class ElasticNetNorm(Norm):
 
     Parameters
     ----------
-    p : block norm, in [1, inf].
-    mix : part of the block norm, 0 < mix < 1.
+    p : float in [1, inf]
+        The block norm.
+    mix : float in (0, 1)
+        Part of the block norm; the rest is the plain sum.
 
     Examples
     --------
@@ -220,7 +222,7 @@ class ElasticNetNorm(Norm):
 
         Returns
         -------
-        derivative : ndarray of shape (M, M), tuple (d, c, t) or None
+        derivative : ndarray of shape (M, M), tuple or None
             See `Norm.curvature`.
         """
         if self.fixed:

@@ -36,9 +36,12 @@ class GroupedNorm(Norm):
 
     Parameters
     ----------
-    p : block norm within every group, in [1, inf].
-    groups : (M,) the group of every kernel: any labels, such as names of views.
-    outer : block norm between the groups, in [1, inf].
+    p : float in [1, inf]
+        Block norm within every group.
+    groups : array-like of shape (M,)
+        The group of every kernel: any labels, such as names of views.
+    outer : float in [1, inf]
+        Block norm between the groups.
 
     Examples
     --------

@@ -80,7 +80,8 @@ class LpNorm(Norm):
 
     Parameters
     ----------
-    p : 1 selects few kernels, 2 is the plain sum, larger is more uniform.
+    p : float in [1, inf]
+        1 selects few kernels, 2 is the plain sum, larger is more uniform.
 
     Examples
     --------

@@ -131,13 +131,14 @@ class QuadraticNorm(Norm):
     """Which kernels go together, by a matrix: N(l) = min_{t >= l} t' E^-1 t.
 
     A diagonal E multiplies the kernels by its entries, with the plain sum (p = 2). Where E has positive
-    entries beside the diagonal (the alignments of kernels, say), the dual penalises kernels that speak at the
-    same time, and weights even out; negative entries (the Laplacian of a graph of kernels) let neighbours
+    entries beside the diagonal (the alignments of kernels, say), the dual penalises kernels that are active
+    together, and weights even out; negative entries (the Laplacian of a graph of kernels) let neighbours
     share their weight.
 
     Parameters
     ----------
-    E : (M, M) symmetric, positive definite.
+    E : array-like of shape (M, M)
+        Symmetric and positive definite.
 
     Examples
     --------
