@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import scipy.sparse as sp
 
+from ..data.progress import rows_written
 from ..data.store import (
     COLUMN,
     DESCRIPTION,
@@ -168,18 +168,7 @@ def _reporter(progress: Any, name: str) -> Callable[[int, int], Any]:
         raise TypeError(
             f"progress must be None, False or a function of (rows_done, n_rows), got {progress!r}"
         )
-    if progress is False or sys.stderr is None or not sys.stderr.isatty():
-        return lambda done, total: None
-
-    def show(done: int, total: int) -> None:
-        print(
-            f"\r{name}: {done} of {total} rows ({done / total:.0%})",
-            end="\n" if done == total else "",
-            file=sys.stderr,
-            flush=True,
-        )
-
-    return show
+    return rows_written(name) if progress is None else lambda done, total: None
 
 
 def _write_block(file: Path, block: np.ndarray) -> None:
