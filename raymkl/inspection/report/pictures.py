@@ -22,7 +22,7 @@ from .svg import PAGE, hint, picture
 BARS, ROW, CURVES = 210, 20, (340, 200)
 # Pixels of heat maps: width with names; the narrowest cell, without and with a number, and the widest one;
 # about that of a letter.
-MAP, NARROW, NUMBERED, WIDE, LETTER = 540, 11.5, 29, 42, 6.2
+MAP, NARROW, NUMBERED, WIDE, LETTER = 540, 12, 29, 42, 6.2
 # Points of a line, and of a cloud, at most.
 MOST_POINTS, MOST_DOTS = 300, 500
 Series = tuple[str, Any, Any]
