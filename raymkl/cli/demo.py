@@ -91,6 +91,7 @@ def run_demo(out: Path, engine: str, p: float, say: Callable[[str], Any]) -> dic
     """
     from .. import report
     from ..models.classifier import MKLClassifier
+    from .summaries import weight_lines
 
     problem = demo_problem()
     train, test, y_train, y_test, bank = (
@@ -137,9 +138,8 @@ def run_demo(out: Path, engine: str, p: float, say: Callable[[str], Any]) -> dic
     say(f"best single kernel     {told['accuracy_single']:.4f}   {bank[best]!r}")
     say("")
     say(f"weights (block norm p = {p:.3g}, mean over the classes)")
-    weights = np.atleast_2d(model.kernel_weights_).mean(axis=0)
-    for kernel, weight in sorted(zip(bank, weights, strict=True), key=lambda pair: -pair[1]):
-        say(f"  {weight:6.3f}  {'#' * round(40 * weight / weights.max()):<40}  {kernel!r}")
+    for line in weight_lines({"kernel_weights": model.kernel_weights_, "kernels": [*map(repr, bank)]}):
+        say(line)
     out.mkdir(parents=True, exist_ok=True)
     model.save(out / "model.raymkl")
     report(model, test, y_test, path=out / "report.html")

@@ -10,6 +10,9 @@ import numpy as np
 
 from ..models.table_model import TableModel
 
+# Kernels that are listed with their weights at most.
+MOST_LINES = 40
+
 
 def plain(value: Any) -> Any:
     """A value that JSON can hold: arrays as lists, infinities and NaN as text, everything unknown by its
@@ -104,16 +107,20 @@ def lines_of(told: dict) -> list[str]:
 
 
 def weight_lines(told: dict) -> list[str]:
-    """Kernels by weight, largest first, with bars; the mean where every class or cluster has its own."""
+    """Kernels by weight, largest first, with bars; the mean where every class or cluster has its own. Of many
+    kernels the largest, and how many are left out.
+    """
     if "kernel_weights" not in told or not told["kernels"]:
         return []
     weights = np.asarray(told["kernel_weights"], dtype=float).reshape(-1, len(told["kernels"])).mean(axis=0)
     largest = max(weights.max(initial=0.0), 1e-300)
     order = np.argsort(-weights, kind="stable")
-    return [
+    lines = [
         f"  {weights[m]:8.4f}  {'#' * round(30 * weights[m] / largest):<30}  {told['kernels'][m]}"
-        for m in order
+        for m in order[:MOST_LINES]
     ]
+    left = len(order) - len(lines)
+    return [*lines, f"  ... and {left:,} more with smaller weights (--json has all)"] if left else lines
 
 
 def _number(value: Any) -> str:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..plot.base import PALETTE, Display, shorten
+from ..plot.base import Display
+from ..plot.drawing import LONGEST_LABEL, legend, literal, named_rows, shorten
 
 
 class ComparisonDisplay(Display):
@@ -38,35 +39,19 @@ class ComparisonDisplay(Display):
         self.scores = scores
         self.metric = metric
 
-    def plot(self, ax: Any = None) -> ComparisonDisplay:
-        """Draw it.
+    def _size(self) -> tuple[float, float]:
+        return 7.0, 1.4 + 0.45 * len(self.scores)
 
-        Parameters
-        ----------
-        ax : matplotlib Axes, or None
-            Where to draw; None for a new figure.
-
-        Returns
-        -------
-        display : object
-            What was drawn, with `ax_` and `figure_`.
-        """
-        ax = self._axes(ax, 7.0, 1.4 + 0.45 * len(self.scores))
+    def _draw(self, ax: Any) -> None:
         for place, (_, scores) in enumerate(self.scores.items()):
             # Splits side by side, so that equal scores do not hide each other.
             across = place + np.linspace(-0.18, 0.18, len(scores)) if len(scores) > 1 else np.array([place])
-            ax.scatter(scores, across, s=16, alpha=0.6, color=PALETTE[place % len(PALETTE)])
-            ax.plot(
-                [scores.mean()] * 2,
-                [place - 0.3, place + 0.3],
-                color=PALETTE[place % len(PALETTE)],
-                linewidth=2,
-            )
-        ax.set_yticks(range(len(self.scores)), [shorten(name) for name in self.scores])
-        ax.invert_yaxis()
-        ax.set_xlabel(self.metric)
+            color = self.style.line(place)
+            ax.scatter(scores, across, s=16, alpha=0.6, color=color)
+            ax.plot([scores.mean()] * 2, [place - 0.3, place + 0.3], color=color, linewidth=2)
+        named_rows(ax, list(self.scores))
+        ax.set_xlabel(literal(self.metric))
         ax.set_title("Scores of the splits, and their means")
-        return self
 
 
 class PermutationDisplay(Display):
@@ -99,31 +84,18 @@ class PermutationDisplay(Display):
         self.null = null
         self.p_value = p_value
 
-    def plot(self, ax: Any = None) -> PermutationDisplay:
-        """Draw it.
+    def _size(self) -> tuple[float, float]:
+        return 6.0, 3.5
 
-        Parameters
-        ----------
-        ax : matplotlib Axes, or None
-            Where to draw; None for a new figure.
-
-        Returns
-        -------
-        display : object
-            What was drawn, with `ax_` and `figure_`.
-        """
-        ax = self._axes(ax, 6.0, 3.5)
-        ax.hist(
-            self.null, bins=min(max(len(self.null) // 5, 5), 40), color=PALETTE[4], label="permuted targets"
-        )
-        ax.axvline(
-            self.score, color=PALETTE[1], linewidth=2, label=f"targets as they are, p = {self.p_value:.3g}"
-        )
+    def _draw(self, ax: Any) -> None:
+        bins = min(max(len(self.null) // 5, 5), 40)
+        ax.hist(self.null, bins=bins, color=self.style.line(4), label="permuted targets")
+        label = f"targets as they are, p = {self.p_value:.3g}"
+        ax.axvline(self.score, color=self.style.line(1), linewidth=2, label=label)
         ax.set_xlabel("score")
         ax.set_ylabel("permutations")
-        ax.legend(fontsize=8)
+        legend(ax)
         ax.set_title("Permutation test")
-        return self
 
 
 class StabilityDisplay(Display):
@@ -166,32 +138,21 @@ class StabilityDisplay(Display):
         self.high = high
         self.rows = rows
 
-    def plot(self, ax: Any = None) -> StabilityDisplay:
-        """Draw it.
+    def _size(self) -> tuple[float, float]:
+        return 7.0, 1.4 + 0.3 * len(self.names) * max(1.0, 0.6 * len(self.rows))
 
-        Parameters
-        ----------
-        ax : matplotlib Axes, or None
-            Where to draw; None for a new figure.
-
-        Returns
-        -------
-        display : object
-            What was drawn, with `ax_` and `figure_`.
-        """
+    def _draw(self, ax: Any) -> None:
         count = len(self.rows)
-        ax = self._axes(ax, 7.0, 1.4 + 0.3 * len(self.names) * max(1.0, 0.6 * count))
         places = np.arange(len(self.names))
         for k, row in enumerate(self.rows):
-            at, color = places + (k - (count - 1) / 2) * 0.8 / count, PALETTE[k % len(PALETTE)]
+            at, color = places + (k - (count - 1) / 2) * 0.8 / count, self.style.line(k)
             ax.hlines(at, self.low[k], self.high[k], color=color, linewidth=3, alpha=0.5)
-            ax.plot(self.weight[k], at, "o", color=color, markersize=5, label=row or "weight on all rows")
-        ax.set_yticks(places, [shorten(name) for name in self.names])
-        ax.invert_yaxis()
+            label = literal(row or "weight on all rows")
+            ax.plot(self.weight[k], at, "o", color=color, markersize=5, label=label)
+        named_rows(ax, self.names)
         ax.set_xlabel("weight")
-        ax.legend(fontsize=8)
+        legend(ax)
         ax.set_title("Weights over half-samples")
-        return self
 
 
 class DropDisplay(Display):
@@ -224,28 +185,16 @@ class DropDisplay(Display):
         self.differences = differences
         self.p_values = p_values
 
-    def plot(self, ax: Any = None) -> DropDisplay:
-        """Draw it.
+    def _size(self) -> tuple[float, float]:
+        return 7.0, 1.4 + 0.4 * len(self.names)
 
-        Parameters
-        ----------
-        ax : matplotlib Axes, or None
-            Where to draw; None for a new figure.
-
-        Returns
-        -------
-        display : object
-            What was drawn, with `ax_` and `figure_`.
-        """
-        ax = self._axes(ax, 7.0, 1.4 + 0.4 * len(self.names))
+    def _draw(self, ax: Any) -> None:
         means, spread = self.differences.mean(axis=1), self.differences.std(axis=1)
-        ax.barh(range(len(self.names)), means, xerr=spread, color=PALETTE[0], ecolor=PALETTE[6])
-        labels = [
-            f"{shorten(name)}  (p = {p:.2g})" for name, p in zip(self.names, self.p_values, strict=True)
-        ]
-        ax.set_yticks(range(len(self.names)), labels)
-        ax.axvline(0.0, color=PALETTE[7], linewidth=0.8)
-        ax.invert_yaxis()
+        ax.barh(range(len(means)), means, xerr=spread, color=self.style.line(0), ecolor=self.style.soft)
+        p_values = [f"  (p = {p:.2g})" for p in self.p_values]
+        named_rows(
+            ax, [shorten(name) + p for name, p in zip(self.names, p_values, strict=True)], LONGEST_LABEL
+        )
+        ax.axvline(0.0, color=self.style.ink, linewidth=0.8)
         ax.set_xlabel("what the score loses")
         ax.set_title("Without one")
-        return self

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ..data.progress import rows_written
 from ..data.store import KernelStore
 from ..data.store_files import COLUMN, DESCRIPTION, DTYPES, FORMAT, MAX_TENSOR_VALUES, file_name, is_store
 from . import store_rows
@@ -179,18 +179,7 @@ def _reporter(progress: Any, name: str) -> Callable[[int, int], Any]:
         raise TypeError(
             f"progress must be None, False or a function of (rows_done, n_rows), got {progress!r}"
         )
-    if progress is False or sys.stderr is None or not sys.stderr.isatty():
-        return lambda done, total: None
-
-    def show(done: int, total: int) -> None:
-        print(
-            f"\r{name}: {done} of {total} rows ({done / total:.0%})",
-            end="\n" if done == total else "",
-            file=sys.stderr,
-            flush=True,
-        )
-
-    return show
+    return rows_written(name) if progress is None else lambda done, total: None
 
 
 def _write_block(file: Path, block: np.ndarray) -> None:

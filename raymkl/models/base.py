@@ -15,9 +15,9 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from ..data.progress import progress_of
 from ..data.views import where_of
 from ..engine import Head, Problem
-from ..engine.progress import Progress
 from ..engine.session import SessionRows, check_engine
 from ..kernels.base import Kernel
 from ..kernels.normalize import KINDS, TailSum
@@ -215,7 +215,7 @@ class BaseMKL(ReadsRows, WithCallbacks, Saves):
         """
         every = heads if folds is None else [*heads, *folds.heads]
         problem, working, gate_of_entry = self._describe(rows, kernels, every)
-        trained = run_of(self, working, problem, every, Progress() if self.verbose else None)
+        trained = run_of(self, working, problem, every, progress_of(self.verbose))
         self._keep_run(trained)
         results = [stages[-1] for stages in trained.results]
         if folds is not None:

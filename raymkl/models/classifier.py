@@ -98,7 +98,8 @@ class MKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
     random_state : None
         For scikit-learn's conventions; the solver uses no random numbers.
     verbose : int
-        1 prints progress to standard error, a line per second at most.
+        0 shows nothing; 1 shows the run on standard error: one line that moves in a terminal or notebook,
+        a line per 30 seconds in a log file.
     loss : {"hinge", "squared_hinge", "logistic", "squared"}
         max(0, 1 - yf), 1/2 max(0, 1 - yf)^2, log(1 + exp(-yf)) or 1/2 (y - f)^2, with y = +1 or -1. The
         logistic loss gives probabilities. With the last two (nearly) every row is a support vector.

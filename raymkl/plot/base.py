@@ -1,55 +1,14 @@
-"""What the displays share: colours, names, axes, heat maps."""
+"""What the displays share: names of kernels and rows, and axes to draw on."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#7F7F7F", "#000000")
-HEAT = "cividis"
-# Names longer than this are shortened in the middle.
-LONGEST_NAME = 34
-# Heat maps with at most this many cells per side carry their numbers.
-ANNOTATED = 12
-
-
-def _pyplot() -> Any:
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise ImportError(
-            'plotting needs matplotlib, which is not installed; run: pip install "raymkl[plot]"'
-        ) from error
-    return plt
-
-
-def shorten(text: str, longest: int = LONGEST_NAME) -> str:
-    """The text, with its middle left out when it is too long.
-
-    Parameters
-    ----------
-    text : str
-        Any.
-    longest : int
-        Characters at most.
-
-    Returns
-    -------
-    text : str
-        As it was, or with an ellipsis.
-
-    Examples
-    --------
-    >>> from raymkl.plot import shorten
-    >>> shorten("WeightedDegree(degree=20)", 12)
-    'Weighted…20)'
-    """
-    if len(text) <= longest:
-        return text
-    tail = (longest - 1) // 3
-    return f"{text[: longest - 1 - tail]}…{text[len(text) - tail :]}"
+from .drawing import PALETTE as PALETTE
+from .drawing import SCREEN, Style, need_matplotlib
 
 
 def kernel_names(kernels: Sequence[Any]) -> list[str]:
@@ -163,50 +122,46 @@ def _cluster_names(model: Any, count: int) -> list[str]:
 
 
 class Display:
-    """What the displays share: axes to draw on."""
+    """What the displays share: a way to be drawn.
 
+    style : colours; the report gives others, which follow the reader's screen.
+    """
+
+    style: Style = SCREEN
     ax_: Any
     figure_: Any
 
+    def plot(self, ax: Any = None) -> Self:
+        """Draw it.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, or None
+            Where to draw; None for a new figure.
+
+        Returns
+        -------
+        display : object
+            The display itself, with `ax_` and `figure_`.
+        """
+        self._draw(self._axes(ax, *self._size()))
+        return self
+
+    def _size(self) -> tuple[float, float]:
+        """Width and height of a new figure, in inches."""
+        return 7.0, 4.0
+
+    def _draw(self, ax: Any) -> None:
+        raise TypeError(f"{type(self).__name__} draws nothing")
+
     def _axes(self, ax: Any, width: float, height: float) -> Any:
-        plt = _pyplot()
         if ax is None:
+            need_matplotlib()
+            import matplotlib.pyplot as plt
+
             _, ax = plt.subplots(figsize=(width, height), layout="constrained")
         self.ax_, self.figure_ = ax, ax.figure
         return ax
-
-    @staticmethod
-    def _heat_map(
-        ax: Any,
-        values: np.ndarray,
-        rows: Sequence[str],
-        columns: Sequence[str],
-        low: float,
-        high: float,
-        label: str,
-    ) -> None:
-        image = ax.imshow(values, cmap=HEAT, vmin=low, vmax=high, aspect="auto", interpolation="nearest")
-        ax.figure.colorbar(image, ax=ax, label=label)
-        ax.set_xticks(
-            range(len(columns)),
-            [shorten(name) for name in columns],
-            rotation=45,
-            ha="right",
-            rotation_mode="anchor",
-        )
-        ax.set_yticks(range(len(rows)), [shorten(name) for name in rows])
-        if max(values.shape) <= ANNOTATED:
-            for (i, j), value in np.ndenumerate(values):
-                dark = value < low + 0.55 * (high - low)
-                ax.text(
-                    j,
-                    i,
-                    f"{value:.2f}",
-                    ha="center",
-                    va="center",
-                    fontsize=8,
-                    color="white" if dark else "black",
-                )
 
 
 def fitted(model: Any, attribute: str | None = None) -> None:

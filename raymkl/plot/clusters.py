@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from .base import PALETTE, Display, fitted
+from .base import Display, fitted
+from .drawing import heat_map, literal
+from .drawing import legend as draw_legend
 
 MARKERS = ("o", "x", "^", "s", "+", "D", "v", "*")
 # Rows that are drawn at most, evenly spaced: more than these are a blot.
@@ -181,28 +183,30 @@ class ClustersDisplay(Display):
         self._draw_regions(ax)
         self._draw_rows(ax)
         names = cluster_names(weights)
-        for k in np.flatnonzero(weights >= min(SMALLEST_WEIGHT, weights.max())):
-            color = PALETTE[k % len(PALETTE)]
+        for k in np.flatnonzero(weights >= min(SMALLEST_WEIGHT, weights.max())).tolist():
+            color = self.style.line(k)
             line = ellipse(means[k], covariances[k], deviations)
             ax.plot(
                 *line.T,
                 color=color,
                 linewidth=2.0,
-                linestyle=("-", "--", ":")[k // len(PALETTE) % 3],
+                linestyle=self.style.dash(k),
                 label=names[k],
             )
             box = {"boxstyle": "circle,pad=0.15", "facecolor": "white", "edgecolor": color, "alpha": 0.85}
-            ax.annotate(str(k), means[k], ha="center", va="center", fontsize=8, color="black", bbox=box)
+            ax.annotate(
+                str(k), means[k], ha="center", va="center", fontsize=8, color=self.style.ink, bbox=box
+            )
         if self.extent is not None:
             ax.set(xlim=self.extent[:2], ylim=self.extent[2:])
-        across, up = ("column 0", "column 1") if self.names is None else map(str, self.names)
+        across, up = ("column 0", "column 1") if self.names is None else map(literal, self.names)
         ax.set(
             xlabel=across,
             ylabel=up,
             title="Clusters" if self.probabilities is None else "Clusters and decision regions",
         )
         if legend:
-            ax.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+            draw_legend(ax, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
         return self
 
     def _draw_regions(self, ax: Any) -> None:
@@ -224,7 +228,7 @@ class ClustersDisplay(Display):
         for number in range(n if n > 2 else 1):  # the only line between two classes is drawn once
             ahead = P[:, :, number] - np.delete(P, number, axis=2).max(axis=2)
             if ahead.min() < 0.0 < ahead.max():
-                ax.contour(across, up, ahead, levels=[0.0], colors="black", linewidths=1.2, zorder=2)
+                ax.contour(across, up, ahead, levels=[0.0], colors=self.style.ink, linewidths=1.2, zorder=2)
 
     def _draw_rows(self, ax: Any) -> None:
         """Rows in the colours of their clusters, with the markers of their classes."""
@@ -232,7 +236,7 @@ class ClustersDisplay(Display):
             return
         rows = np.asarray(self.X, np.float64)
         clusters = np.zeros(len(rows), int) if self.clusters is None else np.asarray(self.clusters)
-        colors = np.array(PALETTE)[clusters % len(PALETTE)]
+        colors = np.array(self.style.lines)[clusters % len(self.style.lines)]
         if self.y is None:
             ax.scatter(*rows.T, s=10, c=colors, alpha=0.6, linewidths=0, zorder=1)
             return
@@ -241,7 +245,15 @@ class ClustersDisplay(Display):
             own, marker = labels == label, MARKERS[number % len(MARKERS)]
             line = 0.8 if marker in "x+" else 0.0
             ax.scatter(*rows[own].T, s=12, c=colors[own], alpha=0.6, marker=marker, linewidths=line, zorder=1)
-            ax.scatter([], [], s=18, c="black", marker=marker, linewidths=line, label=f"class {label}")
+            ax.scatter(
+                [],
+                [],
+                s=18,
+                color=self.style.ink,
+                marker=marker,
+                linewidths=line,
+                label=literal(f"class {label}"),
+            )
 
 
 class ScalesDisplay(Display):
@@ -328,8 +340,7 @@ class ScalesDisplay(Display):
             else ""
         )
         ax = self._axes(ax, 3.0 + 0.45 * len(shown), 2.2 + 0.4 * len(rows))
-        self._heat_map(
-            ax, scales[:, shown], rows, [self.names[j] for j in shown], 0.0, float(scales.max()), "scale"
-        )
+        names = [self.names[j] for j in shown]
+        heat_map(ax, self.style, scales[:, shown], rows, names, 0.0, float(scales.max()), "scale")
         ax.set_title("Learned scales" + more)
         return self

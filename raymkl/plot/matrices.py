@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .base import PALETTE, Display, fitted, kernel_names, shorten
+from .base import Display, fitted, kernel_names
+from .drawing import heat_map, legend, line, log_scale, shorten
 
 
 class AlignmentDisplay(Display):
@@ -68,34 +69,28 @@ class AlignmentDisplay(Display):
         names = [f"matrix {m}" for m in range(len(matrix))] if matrices else kernel_names(list(bank))
         return cls(matrix, names, target).plot(ax=ax)
 
-    def plot(self, ax: Any = None) -> AlignmentDisplay:
-        """Draw the alignments as a heat map.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, or None
-            Where to draw; None for a new figure.
-
-        Returns
-        -------
-        display : object
-            The display itself, with `ax_` and `figure_`.
-        """
+    def _matrix(self) -> tuple[np.ndarray, list[str]]:
+        """What is drawn, and the names of its rows."""
         matrix, names = np.asarray(self.alignment, np.float64), list(self.names)
         if matrix.shape != (len(names), len(names)):
             raise ValueError(f"alignment has shape {matrix.shape}, but there are {len(names)} names")
-        if self.target is not None:
-            target = np.asarray(self.target, np.float64)
-            matrix = np.block([[matrix, target[:, None]], [target[None], np.ones((1, 1))]])
-            names = [*names, "labels"]
-        side = 2.6 + 0.42 * min(len(names), 40)
-        ax = self._axes(ax, side + 1.0, side)
-        self._heat_map(ax, matrix, names, names, min(0.0, float(matrix.min())), 1.0, "centred alignment")
+        if self.target is None:
+            return matrix, names
+        target = np.asarray(self.target, np.float64)
+        return np.block([[matrix, target[:, None]], [target[None], np.ones((1, 1))]]), [*names, "labels"]
+
+    def _size(self) -> tuple[float, float]:
+        side = 2.6 + 0.42 * min(len(self._matrix()[1]), 40)
+        return side + 1.0, side
+
+    def _draw(self, ax: Any) -> None:
+        matrix, names = self._matrix()
+        low = min(0.0, float(matrix.min()))
+        heat_map(ax, self.style, matrix, names, names, low, 1.0, "centred alignment")
         if len(names) > 60:
             ax.set_xticks([])
             ax.set_yticks([])
         ax.set_title("Kernel alignment")
-        return self
 
 
 class SpectraDisplay(Display):
@@ -178,23 +173,13 @@ class SpectraDisplay(Display):
                 else f" (decay {self.decay[m]:.2g})"
             )
             there = values[m] > 1e-14 * max(values[m, 0], 1e-300)
-            style = ("-", "--", ":")[position // len(PALETTE) % 3]
-            label = shorten(self.names[m]) + slope
             rank = np.flatnonzero(there) + 1
-            ax.plot(
-                rank,
-                values[m, there],
-                style,
-                color=PALETTE[position % len(PALETTE)],
-                marker=".",
-                markersize=3,
-                label=label,
-            )
-        ax.set_xscale("log")
-        ax.set_yscale("log")
+            line(ax, self.style, position, rank, values[m, there], shorten(self.names[m]) + slope)
+        log_scale(ax.xaxis)
+        log_scale(ax.yaxis)
         ax.set_xlabel("rank")
         ax.set_ylabel("eigenvalue of K / n")
-        ax.legend(fontsize=8)
+        legend(ax)
         ax.set_title(
             "Kernel spectra" + (f" ({len(shown)} of {len(values)})" if len(shown) < len(values) else "")
         )

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .base import PALETTE, Display, fitted, head_names, kernel_names, shorten, weight_rows
+from .base import Display, fitted, head_names, kernel_names, weight_rows
+from .drawing import bars, heat_map, legend, line, log_scale
 
 
 class KernelWeightsDisplay(Display):
@@ -72,23 +73,20 @@ class KernelWeightsDisplay(Display):
             raise ValueError(
                 f"names has {len(self.names)} entries, but there are weights of {weights.shape[1]} kernels"
             )
-        largest = np.argsort(-weights.max(axis=0), kind="stable")[:top]
-        shown = largest if sort else np.sort(largest)
+        shown = np.argsort(-weights.max(axis=0), kind="stable")[:top]
+        shown = shown if sort else np.sort(shown)
         names = [self.names[m] for m in shown]
         left = weights.shape[1] - len(shown)
         more = f" (the {len(shown)} largest of {weights.shape[1]})" if left else ""
         if self.rows is None:
             ax = self._axes(ax, 7.0, 1.2 + 0.28 * len(shown))
-            ax.barh(range(len(shown)), weights[0, shown], color=PALETTE[0])
-            ax.set_yticks(range(len(shown)), [shorten(name) for name in names])
-            ax.invert_yaxis()
+            bars(ax, self.style, names, [("weight", weights[0, shown])])
             ax.set_xlabel("weight")
             ax.set_title("Kernel weights" + more)
             return self
         ax = self._axes(ax, 2.5 + 0.45 * len(shown), 2.2 + 0.4 * len(weights))
-        self._heat_map(
-            ax, weights[:, shown], self.rows, names, 0.0, float(max(weights.max(), 1e-300)), "weight"
-        )
+        largest = float(max(weights.max(), 1e-300))
+        heat_map(ax, self.style, weights[:, shown], self.rows, names, 0.0, largest, "weight")
         ax.set_title("Kernel weights" + more)
         return self
 
@@ -155,33 +153,21 @@ class ConvergenceDisplay(Display):
             runs.setdefault(row.get("head", 0), []).append(row)
         for position, (head, rows) in enumerate(sorted(runs.items())):
             name = self.heads[head] if self.heads and head < len(self.heads) else f"head {head}"
-            color = PALETTE[position % len(PALETTE)]
             where = [row[x] for row in rows]
             if kind == "gap":
                 gaps = [row["gap"] if row["gap"] > 0 else np.nan for row in rows]
-                ax.plot(where, gaps, color=color, marker=".", label=name or "gap")
-            else:
-                prefix = f"{name}: " if name else ""
-                ax.plot(
-                    where, [row["primal"] for row in rows], color=color, marker=".", label=f"{prefix}primal"
-                )
-                ax.plot(
-                    where,
-                    [row["dual"] for row in rows],
-                    color=color,
-                    marker=".",
-                    linestyle="--",
-                    label=f"{prefix}dual",
-                )
-        ax.set_xlabel("seconds" if x == "seconds" else "round")
+                line(ax, self.style, position, where, gaps, name or "gap")
+                continue
+            for side, dash in (("primal", "-"), ("dual", "--")):
+                label = f"{name}: {side}" if name else side
+                line(ax, self.style, position, where, [row[side] for row in rows], label, dash)
+        ax.set_xlabel(x)
+        ax.set_ylabel("relative duality gap" if kind == "gap" else "objective")
         if kind == "gap":
-            ax.set_yscale("log")
-            ax.set_ylabel("relative duality gap")
+            log_scale(ax.yaxis)
             if self.tol:
-                ax.axhline(self.tol, color=PALETTE[6], linestyle=":", label=f"tol = {self.tol:g}")
-        else:
-            ax.set_ylabel("objective")
+                ax.axhline(self.tol, color=self.style.soft, linestyle=":", label=f"tol = {self.tol:g}")
         if runs:
-            ax.legend(fontsize=8, ncols=2 if len(runs) > 6 else 1)
+            legend(ax, ncols=2 if len(runs) > 6 else 1)
         ax.set_title("Convergence")
         return self

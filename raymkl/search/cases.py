@@ -20,11 +20,11 @@ import numpy as np
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 
+from ..data.progress import progress_of
 from ..data.rows import row_count
 from ..data.views import n_rows
 from ..engine.plan import HEAD_BLOCK_BYTES
 from ..engine.problem import put_beside
-from ..engine.progress import Progress
 from ..engine.run import choose_engine, train
 from ..engine.session import Session, SessionRows
 from ..models.base import BaseMKL
@@ -177,9 +177,7 @@ def solved(shared: SharedRows, cases: Iterable[Case], count: int, each: int, nam
             parties.append((put_beside(heads, more), held_out))
         problem, rows = shared.problem(heads)
         params = checkpoints.part_of(estimator.ray_params, f"{name}-{number}")
-        trained = train(
-            rows, problem, heads, estimator.engine, params, Progress() if estimator.verbose else None, True
-        )
+        trained = train(rows, problem, heads, estimator.engine, params, progress_of(estimator.verbose), True)
         for case, (part, held_out) in zip(batch, parties, strict=True):
             stages = [list(results) for results in zip(*trained.results[part], strict=True)]
             short += [result.certificate.gap for stage in stages for result in stage if not result.converged]

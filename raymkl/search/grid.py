@@ -16,8 +16,8 @@ from sklearn.model_selection import ParameterGrid
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from ..data.progress import progress_of
 from ..engine.problem import put_beside
-from ..engine.progress import Progress
 from ..engine.run import train
 from ..metrics import scorer as scorer_of
 from ..models.sources import loaded
@@ -59,7 +59,7 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
     return_train_score : bool
         Whether `cv_results_` has the scores of the training rows, too.
     verbose : int
-        1 tells about the progress of the runs.
+        1 shows how the runs get on, as for `MKLClassifier`.
 
     Attributes
     ----------
@@ -250,7 +250,7 @@ class MKLSearchCV(MetaEstimatorMixin, BaseEstimator):
         if not heads:
             return
         problem, rows = folds.problem(heads)
-        params, report = checkpoints.part_of(template.ray_params, name), Progress() if self.verbose else None
+        params, report = checkpoints.part_of(template.ray_params, name), progress_of(self.verbose)
         trained = train(rows, problem, heads, template.engine, params, report, True)
         _warn_if_short(trained.results)
         seconds = (time.time() - started) / (len(positions) * len(splits))

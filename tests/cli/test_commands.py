@@ -213,3 +213,16 @@ def test_a_model_trained_in_python(box):
     ).save(box / "py")
     result = run("predict", box / "py", box / "test.parquet", "--out", box / "py.csv")
     assert result.exit_code == 0, result.output
+
+
+def test_of_many_kernels_the_largest_are_listed():
+    from raymkl.cli.summaries import MOST_LINES, weight_lines
+
+    weights = np.random.default_rng(0).random(300)
+    lines = weight_lines({"kernel_weights": weights, "kernels": [f"kernel {m}" for m in range(300)]})
+    assert [line.rsplit(" ", 1)[1] for line in lines[:-1]] == [
+        str(m) for m in np.argsort(-weights)[:MOST_LINES]
+    ]
+    assert f"{300 - MOST_LINES} more" in lines[-1] and lines[0].count("#") == 30
+    few = {"kernel_weights": weights[:MOST_LINES], "kernels": [""] * MOST_LINES}
+    assert len(weight_lines(few)) == MOST_LINES

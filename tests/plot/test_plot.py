@@ -1,7 +1,9 @@
 """Pictures: what is drawn is what the model holds, on the axes that were asked for."""
 
+import io
 import subprocess
 import sys
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
@@ -9,7 +11,15 @@ import pytest
 from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError
 
-from raymkl import ClusteredMKLClassifier, DirichletProcessMixture, MKLClassifier, diagnostics, kernels, load
+from raymkl import (
+    ClusteredMKLClassifier,
+    DirichletProcessMixture,
+    MKLClassifier,
+    diagnostics,
+    evaluate,
+    kernels,
+    load,
+)
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
@@ -27,9 +37,10 @@ from raymkl.plot import (  # noqa: E402
     shorten,
     weight_rows,
 )
-from raymkl.plot.base import PALETTE  # noqa: E402
+from raymkl.plot.base import PALETTE, Display  # noqa: E402
 
 BANK = [*kernels.rbf([0.01, 0.1, 1.0]), kernels.Linear()]
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.fixture(autouse=True)
@@ -171,6 +182,58 @@ def test_names():
     ]
 
 
+STRANGE = ["$\\alpha$ <b>", "_first_ & $second", "two\nlines\x07", "price in $"]
+
+
+def written(display):
+    """All words of a picture, as a reader of an SVG file finds them."""
+    text = io.StringIO()
+    with matplotlib.rc_context({"svg.fonttype": "none"}):
+        display.figure_.savefig(text, format="svg")
+    return [element.text.strip() for element in ElementTree.fromstring(text.getvalue()).iter(f"{SVG}text")]
+
+
+@pytest.mark.parametrize(
+    "display",
+    [
+        KernelWeightsDisplay(np.ones(4), STRANGE),
+        KernelWeightsDisplay(np.ones((4, 4)), STRANGE, STRANGE),
+        AlignmentDisplay(np.eye(4), STRANGE),
+        SpectraDisplay(np.ones((4, 3)), STRANGE),
+        ConvergenceDisplay(
+            [{"head": h, "seconds": s, "gap": 0.1**s} for h in range(4) for s in range(9)], STRANGE, 1e-3
+        ),
+        ScalesDisplay(np.ones((4, 4)), STRANGE, STRANGE),
+        evaluate.ComparisonDisplay({name: np.array([0.5, 0.7]) for name in STRANGE}),
+        evaluate.StabilityDisplay(STRANGE, *np.ones((3, 4, 4)), rows=STRANGE),
+    ],
+    ids=lambda display: type(display).__name__,
+)
+def test_names_are_shown_as_they_are(display):
+    """No formulas in them, none left out because of an underscore, and no formulas beside the axes either."""
+    words = written(display.plot())
+    assert {"$\\alpha$ <b>", "_first_ & $second", "two lines\ufffd", "price in $"} <= set(words)
+    assert not [word for word in words if "mathdefault" in word]
+
+
+def test_names_of_differences_are_shown_as_they_are():
+    display = evaluate.DropDisplay(STRANGE, np.ones((4, 2)), np.full(4, 0.04)).plot()
+    assert {"$\\alpha$ <b>  (p = 0.04)", "_first_ & $second  (p = 0.04)"} <= set(written(display))
+
+
+def test_powers_of_ten_are_plain_text():
+    history = [{"head": 0, "seconds": s, "gap": 10.0**-s} for s in range(10)]
+    words = written(ConvergenceDisplay(history).plot())
+    assert {"1", "0.01"} <= set(words) and {"10⁻⁴", "10⁻⁸"} <= set(words)
+    near = [{"head": 0, "seconds": s, "gap": 3e-3 + 1e-4 * s} for s in range(4)]
+    assert [word for word in written(ConvergenceDisplay(near).plot()) if word.startswith("0.003")]
+
+
+def test_a_display_that_draws_nothing_says_so():
+    with pytest.raises(TypeError, match="Display draws nothing"):
+        Display().plot()
+
+
 def test_errors(binary):
     with pytest.raises(NotFittedError):
         KernelWeightsDisplay.from_estimator(MKLClassifier())
@@ -184,7 +247,7 @@ def test_errors(binary):
         SpectraDisplay(np.ones((2, 5)), ["one"]).plot()
 
 
-def test_without_matplotlib_the_error_names_the_extra():
+def test_without_matplotlib_the_error_says_what_to_install():
     code = """
 import sys
 sys.modules["matplotlib"] = None
@@ -192,7 +255,7 @@ import raymkl, numpy as np
 try:
     raymkl.plot.KernelWeightsDisplay(np.ones(2), ["a", "b"]).plot()
 except ImportError as error:
-    assert "raymkl[plot]" in str(error), error
+    assert "pip install matplotlib" in str(error), error
 else:
     raise SystemExit("no error")
 """

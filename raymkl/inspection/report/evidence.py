@@ -12,8 +12,9 @@ from ... import diagnostics
 from ...data.rows import take
 from ...data.views import n_rows
 from ...models.base import rows_and_gates
-from .charts import Markup, bars, curves, escape, figure, heat_map, number, scatter, table
 from .facts import Facts
+from .markup import code, escape, figure, folded, number, pair, table
+from .pictures import alignment_map, bars_of, cloud, curves, map_of
 
 MOST_ALIGNED = 36
 ALIGNMENT_ROWS = 500
@@ -64,21 +65,18 @@ def alignment(facts: Facts) -> str:
     parts.append(
         figure(
             caption,
-            heat_map(
-                matrix[np.ix_(shown, shown)],
-                [names[k] for k in shown],
-                [names[k] for k in shown],
-                "alignment",
-                largest=1.0,
+            alignment_map(
+                matrix[np.ix_(shown, shown)], [names[k] for k in shown], "alignment of each pair of kernels"
             ),
         )
     )
     if with_labels is not None:
         order = shown[np.argsort(-with_labels[shown], kind="stable")]
+        ranked = [names[k] for k in order]
         parts.append(
             figure(
                 "Alignment with the labels, largest first",
-                bars([names[k] for k in order], with_labels[order], "alignment with labels"),
+                bars_of(ranked, [("", with_labels[order])], "alignment of kernels with the labels"),
             )
         )
     parts.append(_redundancy(repeated, names))
@@ -98,22 +96,13 @@ def _redundancy(found: diagnostics.Redundancy, names: list[str]) -> str:
     if found.pairs:
         more = f", the closest 10 of {number(len(found.pairs))}" if len(found.pairs) > 10 else ""
         text = f"Nearly equal pairs (alignment of 0.99 or more{more}); one of each could be left out:"
-    code = [Markup(f"<code>{escape(name)}</code>") for name in names]
-    pairs = (
-        table(
-            ["kernel", "kernel", "alignment"], [[code[i], code[j], value] for i, j, value in found.pairs[:10]]
-        )
-        if found.pairs
-        else ""
-    )
+    rows = [[code(names[i]), code(names[j]), value] for i, j, value in found.pairs[:10]]
+    pairs = table(["kernel", "kernel", "alignment"], rows) if rows else ""
     order = np.argsort(-found.explained, kind="stable")[:40]
     shares = table(
-        ["kernel", "explained by the others"], [[code[k], float(found.explained[k])] for k in order]
+        ["kernel", "explained by the others"], [[code(names[k]), float(found.explained[k])] for k in order]
     )
-    return (
-        f"<p>{text}</p>{pairs}<details><summary>How much of each kernel the others "
-        f"explain</summary>{shares}</details>"
-    )
+    return f"<p>{text}</p>{pairs}{folded('How much of each kernel the others explain', shares)}"
 
 
 def bound(facts: Facts) -> str:
@@ -170,7 +159,7 @@ def contributions(facts: Facts) -> str:
     sample = "rows of X" if facts.X is not None else facts.vectors
     result = figure(
         f"Mean size of each kernel's part in the decision values, over {number(len(chosen))} {sample}",
-        bars([facts.names[m] for m in order], mean[order], "mean contribution"),
+        bars_of([facts.names[m] for m in order], [("", mean[order])], "mean contributions of kernels"),
     )
     some = np.unique(np.linspace(0, len(chosen) - 1, min(len(chosen), EXAMPLES)).astype(int))
     head = values[some].argmax(axis=1) if values.shape[1] > 1 else np.zeros(len(some), int)
@@ -181,11 +170,11 @@ def contributions(facts: Facts) -> str:
         f"Part of each kernel in single decisions (blue speaks {meaning}, orange against). The parts of all "
         "kernels and the intercept add "
         "up to the decision value f.",
-        heat_map(
+        map_of(
             parts[some, head][:, columns],
             names,
             [facts.names[m] for m in columns],
-            "contributions",
+            "contributions of kernels to single decisions",
             longest=44,
         ),
     )
@@ -240,21 +229,15 @@ def predictions(facts: Facts) -> str:
     confusion = figure(
         "Share of each class (rows, with their number of examples) that is predicted as each class "
         f"(columns){what}",
-        heat_map(
-            rate, count_names, names, "confusion matrix", largest=1.0, width=520 if len(kept) <= 8 else 1000
-        ),
+        map_of(rate, count_names, names, "confusion matrix", largest=1.0),
     )
     counts = ""
     if len(kept) <= MOST_CLASSES:
         rows = [[name, *map(int, line)] for name, line in zip(names, inner, strict=True)]
-        counts = (
-            "<details><summary>Confusion matrix as "
-            f"counts</summary>{table(['is / predicted', *names], rows)}</details>"
-        )
+        counts = folded("Confusion matrix as counts", table(["is / predicted", *names], rows))
     roc = _roc(facts, truth)
-    if len(kept) <= 8:
-        return table(["measure", "value"], numbers) + f'<div class="pair">{confusion}{roc}</div>{counts}'
-    return table(["measure", "value"], numbers) + confusion + counts + roc
+    drawn = pair(confusion, roc) if len(kept) <= 12 else confusion + roc
+    return table(["measure", "value"], numbers) + drawn + counts
 
 
 def _roc(facts: Facts, truth: np.ndarray) -> str:
@@ -292,14 +275,7 @@ def _roc(facts: Facts, truth: np.ndarray) -> str:
     )
     return figure(
         title,
-        curves(
-            lines,
-            ("false positive rate", "true positive rate"),
-            "ROC",
-            diagonal=True,
-            y_range=(0.0, 1.0),
-            height=380,
-        ),
+        curves(lines, ("false positive rate", "true positive rate"), "ROC curves", unit=True),
     )
 
 
@@ -313,5 +289,6 @@ def _regression(truth: np.ndarray, predicted: np.ndarray) -> str:
         ["examples", len(truth)],
     ]
     return table(["measure", "value"], numbers) + figure(
-        "Predicted against true values", scatter(truth, predicted, ("true", "predicted"), "predictions")
+        "Predicted against true values",
+        cloud(truth, predicted, ("true", "predicted"), "predicted against true values"),
     )

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ... import __version__
+from ...plot.drawing import need_matplotlib
 from ..centred import unwrapped
 from . import evidence, sections
-from .charts import escape
 from .facts import Facts
+from .markup import escape
 from .style import CSS
 
 
@@ -22,7 +24,9 @@ def report(model: Any, X: Any = None, y: Any = None, path: Any = None) -> str:
     It shows the weights of the kernels (per class or cluster as a heat map), the run of the optimisation with
     its certificate, support vectors, how alike the kernels are, what each contributes to single decisions,
     and the settings; with labels also the confusion matrix and ROC curves. It follows the reader's light or
-    dark setting.
+    dark setting and fits narrow screens. Pictures are drawn by matplotlib, with the displays of
+    `raymkl.plot`. The same model gives the same page, but for the time at its head, for which the environment
+    variable SOURCE_DATE_EPOCH may stand.
 
     Parameters
     ----------
@@ -58,6 +62,7 @@ def report(model: Any, X: Any = None, y: Any = None, path: Any = None) -> str:
             "raymkl.plot.ClustersDisplay and ScalesDisplay show it"
         )
     check_is_fitted(model, "kernel_weights_")
+    need_matplotlib()
     facts = Facts(model, X, _checked_labels(model, X, y))
     chapters = [
         ("summary", "Summary", sections.summary(facts)),
@@ -104,6 +109,12 @@ def _checked_labels(model: Any, X: Any, y: Any) -> np.ndarray | None:
     return y
 
 
+def _moment() -> datetime:
+    """Now, or the time that SOURCE_DATE_EPOCH names, for files that are to be equal byte by byte."""
+    fixed = os.environ.get("SOURCE_DATE_EPOCH", "")
+    return datetime.fromtimestamp(int(fixed), UTC) if fixed.isdigit() else datetime.now().astimezone()
+
+
 def _page(facts: Facts, chapters: list[tuple[str, str, str]]) -> str:
     title = f"{facts.kind}: {facts.n_kernels:,} kernels, {facts.n_train:,} rows"
     links = "".join(f'<a href="#{name}">{escape(heading)}</a>' for name, heading, _ in chapters)
@@ -111,7 +122,7 @@ def _page(facts: Facts, chapters: list[tuple[str, str, str]]) -> str:
         f'<section id="{name}"><h2>{escape(heading)}</h2>{inside}</section>'
         for name, heading, inside in chapters
     )
-    when = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
+    when = _moment().strftime("%Y-%m-%d %H:%M %Z")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'

@@ -15,14 +15,16 @@ import numpy as np
 
 from ... import __version__
 from ...engine.resources import usable_cpus
-from .charts import Markup, bars, curves, escape, figure, heat_map, histogram, number, stacked_bars, table
 from .facts import Facts
+from .markup import code, escape, figure, folded, number, pair, table
+from .pictures import bars_of, curves, histogram, largest_weights, run_of, thin, weight_map
 
 MOST_BARS = 30
 MOST_TABLE_ROWS = 60
 MOST_COLUMNS = 36
 MOST_HEAT_ROWS = 60
 MOST_SERIES = 8
+AT_THE_END = ("seconds", "primal", "dual", "gap", "support_vectors")
 READING = """<details><summary>How to read this</summary><ul>
 <li><b>Weights.</b> The model adds up its kernels, each times its weight. With p = 1 few keep a weight, with
 p = 2 all have the same;
@@ -39,7 +41,7 @@ or on its wrong side: many of them mean classes that overlap, or a small C.</li>
 <li><b>Alignment</b> compares kernels with each other and with the labels. Nearly equal kernels share a
 weight between them in ways that
 mean little.</li></ul></details>"""
-LIBRARIES = ("raymkl", "numpy", "scipy", "scikit-learn", "numba", "pyarrow", "ray", "cvxpy")
+LIBRARIES = ("raymkl", "numpy", "scipy", "scikit-learn", "numba", "pyarrow", "ray", "cvxpy", "matplotlib")
 
 
 def tile(value: Any, what: str, kind: str = "") -> str:
@@ -121,99 +123,74 @@ def summary(facts: Facts) -> str:
 
 def weights(facts: Facts) -> str:
     several = facts.row_names != [""]
-    mean = facts.weights.mean(axis=0)
-    order = facts.order(MOST_BARS)
-    shown = (
-        f"the {len(order)} largest of {number(facts.n_kernels)}"
-        if facts.n_kernels > len(order)
-        else f"all {facts.n_kernels}"
-    )
     spread = [effective_number(row) for row in facts.weights]
-    parts = [
-        "<p>The weights are spread as if over "
-        f"<b>{min(spread):.1f}</b>{f' to <b>{max(spread):.1f}</b>' if several else ''} equal kernels "
-        f"of {number(facts.n_kernels)}.</p>"
-    ]
-    if several:
-        cluster = "pattern" if hasattr(facts.model, "patterns_") else "cluster"
-        what = (
-            f"class and {cluster}"
-            if np.ndim(facts.model.kernel_weights_) == 3
-            else cluster
-            if facts.localized
-            else "class"
-        )
-        columns = np.sort(facts.order(MOST_COLUMNS))
-        rows = facts.weights[:MOST_HEAT_ROWS]
-        parts.append(
-            figure(
-                f"Weight of each kernel, per {what}"
-                + (
-                    f" ({len(columns)} kernels with the largest weights)"
-                    if len(columns) < facts.n_kernels
-                    else ""
-                )
-                + (
-                    f"; the first {MOST_HEAT_ROWS} of {len(facts.weights)}"
-                    if len(rows) < len(facts.weights)
-                    else ""
-                ),
-                heat_map(
-                    rows[:, columns],
-                    facts.row_names[:MOST_HEAT_ROWS],
-                    [facts.names[m] for m in columns],
-                    "kernel weights",
-                ),
-            )
-        )
-    what = "Mean weight over the rows above" if several else "Weight"
-    order = order[np.argsort(-mean[order], kind="stable")]
-    parts.append(
-        figure(
-            f"{what}: {shown}, largest first",
-            bars([facts.names[m] for m in order], mean[order], "kernel weights"),
-        )
+    among = f"{min(spread):.1f}</b> to <b>{max(spread):.1f}" if several else f"{spread[0]:.1f}"
+    words = (
+        f"<p>The weights are spread as if over <b>{among}</b> equal kernels of {number(facts.n_kernels)}.</p>"
     )
+    parts = [words, _weights_by_row(facts)] if several else [words]
+    parts.append(_largest_weights(facts, several))
     if facts.n_kernels > MOST_BARS:
-        ranked = np.sort(mean)[::-1]
-        rank, total = np.arange(1, len(ranked) + 1), max(ranked.sum(), 1e-300)
-        parts.append(
-            '<div class="pair">'
-            + figure(
-                "All weights, in the order of the list of kernels",
-                curves(
-                    [("weight", np.arange(len(mean)), mean)],
-                    ("position in the list", "weight"),
-                    "weights by position",
-                ),
-            )
-            + figure(
-                "Share of the total weight that the largest kernels hold",
-                curves(
-                    [("share", rank, np.cumsum(ranked) / total)],
-                    ("kernels, largest first", "share"),
-                    "share",
-                    y_range=(0.0, 1.0),
-                ),
-            )
-            + "</div>"
-        )
+        parts.append(_all_weights(facts))
+    return "".join([*parts, _weights_as_numbers(facts, several)])
+
+
+def _weights_by_row(facts: Facts) -> str:
+    """Weights per class, cluster or both."""
+    cluster = "pattern" if hasattr(facts.model, "patterns_") else "cluster"
+    what = cluster if facts.localized else "class"
+    if np.ndim(facts.model.kernel_weights_) == 3:
+        what = f"class and {cluster}"
+    rows = facts.weights[:MOST_HEAT_ROWS]
+    caption = f"Weight of each kernel, per {what}"
+    if facts.n_kernels > MOST_COLUMNS:
+        caption += f" ({MOST_COLUMNS} kernels with the largest weights)"
+    if len(rows) < len(facts.weights):
+        caption += f"; the first {len(rows)} of {len(facts.weights)}"
+    drawn = weight_map(
+        rows, facts.names, facts.row_names[: len(rows)], MOST_COLUMNS, f"kernel weights per {what}"
+    )
+    return figure(caption, drawn)
+
+
+def _largest_weights(facts: Facts, several: bool) -> str:
+    """The largest weights as bars; means where there are several rows of them."""
+    what = "Mean weight over the rows above" if several else "Weight"
+    shown = f"all {facts.n_kernels}"
+    if facts.n_kernels > MOST_BARS:
+        shown = f"the {MOST_BARS} largest of {number(facts.n_kernels)}"
+    drawn = largest_weights(facts.weights.mean(axis=0), facts.names, MOST_BARS, "largest kernel weights")
+    return figure(f"{what}: {shown}, largest first", drawn)
+
+
+def _all_weights(facts: Facts) -> str:
+    """All weights where bars are too many: by position, and what share the largest hold."""
+    mean = facts.weights.mean(axis=0)
+    ranked = np.sort(mean)[::-1]
+    share = np.cumsum(ranked) / max(ranked.sum(), 1e-300)
+    by_position = ("weight", np.arange(len(mean)), mean)
+    by_rank = ("share", np.arange(1, len(mean) + 1), share)
+    return pair(
+        figure(
+            "All weights, in the order of the list of kernels",
+            curves([by_position], ("position in the list", "weight"), "kernel weights by position"),
+        ),
+        figure(
+            "Share of the total weight that the largest kernels hold",
+            curves([by_rank], ("kernels, largest first", "share"), "share of the largest kernel weights"),
+        ),
+    )
+
+
+def _weights_as_numbers(facts: Facts, several: bool) -> str:
     listed = facts.order(MOST_TABLE_ROWS)
-    columns = (
-        facts.row_names
-        if several and len(facts.row_names) <= 12
-        else ["mean weight" if several else "weight"]
-    )
-    values = facts.weights if len(columns) > 1 or not several else mean[None]
-    rows = [
-        [int(m), Markup(f"<code>{escape(facts.names[m])}</code>"), *(float(v) for v in values[:, m])]
-        for m in listed
-    ]
+    if several and len(facts.row_names) <= 12:
+        columns, values = facts.row_names, facts.weights
+    else:
+        columns, values = ["mean weight" if several else "weight"], facts.weights.mean(axis=0)[None]
+    rows = [[int(m), code(facts.names[m]), *map(float, values[:, m])] for m in listed]
     title = "Weights as numbers" + (f" (the {len(listed)} largest)" if len(listed) < facts.n_kernels else "")
-    parts.append(
-        f"<details><summary>{title}</summary>{table(['position', 'kernel', *columns], rows)}</details>"
-    )
-    return "".join(parts)
+    return folded(title, table(["position", "kernel", *columns], rows))
 
 
 # -- convergence -----------------------------------------------------------------------------------
@@ -222,54 +199,16 @@ def weights(facts: Facts) -> str:
 def convergence(facts: Facts) -> str:
     if not facts.history:
         return '<p class="soft">The model holds no history of its training.</p>'
-    runs, tol = facts.runs(), getattr(facts.model, "tol", None)
+    runs = facts.runs()
     names = facts.heads if len(facts.heads) == len(runs) else [f"head {h}" for h in range(len(runs))]
-    seconds, primal = facts.together("primal", np.sum)
-    dual = facts.together("dual", np.sum)[1]
-    if len(runs) == 1:
-        series = [("gap", seconds, facts.together("gap", np.max)[1])]
-    elif len(runs) <= MOST_SERIES:
-        series = [
-            (name, np.array([row["seconds"] for row in rows]), np.array([row["gap"] for row in rows]))
-            for name, rows in zip(names, runs, strict=True)
-        ]
-    else:
-        series = [("largest", *facts.together("gap", np.max)), ("median", *facts.together("gap", np.median))]
-    level = (f"tol = {tol:g}", float(tol)) if tol else None
-    what = "" if len(runs) == 1 else f", summed over {len(runs)} problems"
-    # The start, with all dual variables zero, says nothing; the first rounds can be many times as large as
-    # all others.
-    started = np.flatnonzero(dual > 0)
-    from_here = slice(int(started[0]) if len(started) else 0, None)
-    wide = len(started) > 0 and dual[from_here].min() > 0 and primal[from_here].max() > 20 * dual[-1]
-    left = figure(
-        f"Primal and dual objective{what}; the optimum lies between the two lines",
-        curves(
-            [
-                ("primal", seconds[from_here], primal[from_here]),
-                ("dual", seconds[from_here], dual[from_here]),
-            ],
-            ("seconds", "objective"),
-            "primal and dual objective over time",
-            log_y=wide,
-            x_from=0.0,
-        ),
-    )
-    right = figure(
-        "Relative duality gap",
-        curves(
-            series, ("seconds", "gap"), "relative duality gap over time", log_y=True, level=level, x_from=0.0
-        ),
-    )
-    parts = [f'<div class="pair">{left}{right}</div>']
+    parts = [pair(_objectives(facts, len(runs)), _gaps(facts, runs, names))]
     if len(runs) > 1:
-        last = [rows[-1] for rows in runs]
         rows = [
-            [name, len(run), row["seconds"], row["primal"], row["dual"], row["gap"], row["support_vectors"]]
-            for name, run, row in zip(names, runs, last, strict=True)
+            [name, len(run), *(run[-1][key] for key in AT_THE_END)]
+            for name, run in zip(names, runs, strict=True)
         ]
-        heads = ["problem", "rounds", "seconds", "primal", "dual", "gap", "support vectors"]
-        parts.append(f"<details><summary>Each problem at its end</summary>{table(heads, rows)}</details>")
+        heads = ["problem", "rounds", *(key.replace("_", " ") for key in AT_THE_END)]
+        parts.append(folded("Each problem at its end", table(heads, rows)))
     cache = facts.history[-1]
     if cache.get("cache_capacity"):
         parts.append(
@@ -278,6 +217,41 @@ def convergence(facts: Facts) -> str:
             f"{number(cache['cache_capacity'])}.</p>"
         )
     return "".join(parts)
+
+
+def _objectives(facts: Facts, n_runs: int) -> str:
+    """Primal and dual objective of all problems together."""
+    seconds, primal = facts.together("primal", np.sum)
+    dual = facts.together("dual", np.sum)[1]
+    # The start, with all dual variables zero, says nothing; the first rounds can be many times as large as
+    # all others.
+    started = np.flatnonzero(dual > 0)
+    first = int(started[0]) if len(started) else 0
+    wide = len(started) > 0 and dual[first:].min() > 0 and primal[first:].max() > 20 * dual[-1]
+    rows = [
+        {"head": 0, "seconds": when, "primal": above, "dual": below}
+        for when, above, below in zip(seconds[first:], primal[first:], dual[first:], strict=True)
+    ]
+    what = "" if n_runs == 1 else f", summed over {n_runs} problems"
+    return figure(
+        f"Primal and dual objective{what}; the optimum lies between the two lines",
+        run_of(thin(rows), [""], "objectives", "primal and dual objective over time", None, log=wide),
+    )
+
+
+def _gaps(facts: Facts, runs: list[list[dict]], names: list[str]) -> str:
+    """The gap of every problem; of many problems the largest and the median one."""
+    if len(runs) <= MOST_SERIES:
+        rows = [{**row, "head": head} for head, run in enumerate(runs) for row in thin(run)]
+    else:
+        names = ["largest", "median"]
+        rows = [
+            {"head": head, "seconds": when, "gap": gap}
+            for head, how in enumerate((np.max, np.median))
+            for when, gap in thin(list(zip(*facts.together("gap", how), strict=True)))
+        ]
+    tol = getattr(facts.model, "tol", None)
+    return figure("Relative duality gap", run_of(rows, names, "gap", "relative duality gap over time", tol))
 
 
 # -- support vectors -------------------------------------------------------------------------------
@@ -316,16 +290,18 @@ def support(facts: Facts) -> str:
     left = figure(
         f"Rows with a dual variable other than zero: {number(facts.n_support)} of {number(facts.n_train)} "
         "training rows",
-        stacked_bars(names, sides, "support vectors"),
+        bars_of(names, sides, "support vectors"),
     )
     right = figure(
         f"Size of the dual variables, relative to the largest; {at_bound:.0%} are as large as the largest "
         "(at the bound: margin errors)",
         histogram(
-            size / max(size.max(initial=0.0), 1e-300), ("|dual variable| / largest", "rows"), "dual variables"
+            size / max(size.max(initial=0.0), 1e-300),
+            ("|dual variable| / largest", "rows"),
+            "sizes of the dual variables",
         ),
     )
-    return f'<div class="pair">{left}{right}</div>'
+    return pair(left, right)
 
 
 # -- settings and environment ----------------------------------------------------------------------
@@ -343,7 +319,7 @@ def settings(facts: Facts) -> str:
             )
         else:
             text = repr(value)
-        rows.append([Markup(f"<code>{escape(name)}</code>"), Markup(f"<code>{escape(text[:400])}</code>")])
+        rows.append([code(name), code(text[:400])])
     return table(["parameter", "value"], rows)
 
 
@@ -370,7 +346,7 @@ def environment(facts: Facts) -> str:
             here.append([name, __version__ if name == "raymkl" else version(name)])
         except PackageNotFoundError:
             here.append([name, "not installed"])
-    return (
-        f'<div class="pair"><div><h3>Training</h3>{table(["what", "value"], training)}</div>'
-        f"<div><h3>Where this report was made</h3>{table(['what', 'version'], here)}</div></div>"
+    return pair(
+        f"<div><h3>Training</h3>{table(['what', 'value'], training)}</div>",
+        f"<div><h3>Where this report was made</h3>{table(['what', 'version'], here)}</div>",
     )

@@ -2,7 +2,7 @@
 
 Series colours are those of Okabe and Ito (brighter on dark ground). Heat maps use one hue whose opacity is
 the value, or two (blue above zero, orange below), which colour-blind readers tell apart and which work on
-either ground.
+either ground. `svg` puts these colours in place of those that matplotlib draws with.
 """
 
 CSS = """
@@ -44,18 +44,11 @@ section { background: var(--card); border: 1px solid var(--line); border-radius:
 .good { color: var(--good); } .bad { color: var(--bad); }
 .pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 430px), 1fr)); gap: 8px 24px;
   align-items: start; }
-figure { margin: 10px 0 4px; overflow-x: auto; }
-figcaption { font-size: 13px; margin-bottom: 4px; max-width: 78ch; }
-svg { display: block; width: 100%; height: auto; font: 12px system-ui, -apple-system, "Segoe UI", Roboto,
-  Arial, sans-serif; }
-svg text { fill: var(--ink); font-variant-numeric: tabular-nums; }
-svg text.soft { fill: var(--soft); } svg text.on { fill: var(--on-heat); }
-.axis { stroke: var(--soft); stroke-width: 1; fill: none; } .grid { stroke: var(--grid); stroke-width: 1; }
-.mark { stroke: var(--soft); stroke-width: 1.2; stroke-dasharray: 2 3; fill: none; }
-.heat { fill: var(--heat); } .below { fill: var(--below); } .frame { fill: none; stroke: var(--line); }
-.curve { fill: none; stroke-width: 2; stroke-linejoin: round; }
-.legend { display: flex; flex-wrap: wrap; gap: 2px 16px; font-size: 13px; margin: 2px 0 4px; }
-.legend svg { display: inline-block; width: 26px; height: 10px; margin-right: 6px; vertical-align: middle; }
+figure { margin: 10px 0 4px; }
+figcaption { font-size: 13px; margin-bottom: 6px; max-width: 78ch; }
+svg { display: block; width: 100%; height: auto; color: var(--ink); font-family: system-ui, -apple-system,
+  "Segoe UI", Roboto, Arial, sans-serif; font-variant-numeric: tabular-nums; }
+svg path { stroke-linejoin: round; }
 .table { overflow-x: auto; }
 table { border-collapse: collapse; font-size: 14px; margin: 6px 0 8px; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: 4px 18px 4px 0; border-bottom: 1px solid var(--line); vertical-align:
@@ -67,7 +60,5 @@ code { font: 13px/1.45 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace;
 details { margin: 8px 0; } summary { cursor: pointer; color: var(--s0); }
 @media print { body { background: none; } section { break-inside: avoid; border: none; padding: 0; } nav {
   display: none; } }
-""" + "\n".join(f".s{k} {{ stroke: var(--s{k}); }} .f{k} {{ fill: var(--s{k}); }}" for k in range(8))
-
-# Lines differ by dashes too, for readers who do not tell their colours apart and for black ink.
-DASHES = ("", "7 3", "2 3", "9 3 2 3", "4 2", "12 4", "1 2", "6 2 1 2 1 2")
+@media (max-width: 600px) { main { padding: 16px 8px 40px; } section { padding: 14px 10px; } }
+"""

@@ -11,10 +11,10 @@ import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from ...data.progress import progress_of
 from ...engine import Head, RayParams
 from ...engine.programs.clusters import ClusteredTraining, gates_of
 from ...engine.programs.k_means import likelihoods, new_distances
-from ...engine.progress import Progress
 from ...kernels.base import Kernel
 from ...kernels.combined import CombinedKernel
 from ...kernels.pairs.families import NO_GATE
@@ -136,7 +136,7 @@ class ClusteredMixin:
             layout=self._gate_layout,
             base_gates=base_gates,
         )
-        trained = run_of(self, working, problem, program, Progress() if self.verbose else None)
+        trained = run_of(self, working, problem, program, progress_of(self.verbose))
         found = trained.results
         self._keep_run(trained)
         self.tau_ = float(found.tau)

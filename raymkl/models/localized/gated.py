@@ -14,11 +14,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from ...data.progress import progress_of
 from ...data.views import view_key
 from ...engine import Head, RayParams
 from ...engine.programs.gate_scores import KernelScores, LinearScores
 from ...engine.programs.gates import GatedDescent, Gating, softmax
-from ...engine.progress import Progress
 from ...kernels.base import Kernel
 from ...kernels.combined import CombinedKernel
 from ...kernels.formulas import Linear
@@ -270,7 +270,7 @@ class LocalizedMKLClassifier(MKLClassifier):
             seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
             base_gates=base_gates,
         )
-        trained = run_of(self, working, problem, program, Progress() if self.verbose else None)
+        trained = run_of(self, working, problem, program, progress_of(self.verbose))
         found: list[Gating] = trained.results
         self._keep_run(trained)
         self.history_ = [{**row, "head": h} for h, gating in enumerate(found) for row in gating.history]

@@ -4,7 +4,6 @@ engine, memberships.
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from ...data.progress import progress_of
 from ...data.views import is_sparse, is_views
 from ...engine import Problem
 from ...engine.placed import PlacedRows
@@ -181,7 +181,7 @@ class BaseMixture(WithCallbacks, Saves):
         problem = Problem(views=[None], families=[], n_rows=n, n_entries=0, dtype=np.float64)
         program = MixtureProgram(None, y, weights, settings)
         engine = "local" if self.inference == "gibbs" else self.engine
-        trained = run_of(self, rows, problem, program, _say if self.verbose else None, engine)
+        trained = run_of(self, rows, problem, program, progress_of(self.verbose), engine)
         learned: Learned = trained.results
         self.shard_failures_, self.engine_used_ = trained.failures, trained.engine
         self._keep(learned)
@@ -277,12 +277,3 @@ def check_restored(model: BaseMixture) -> None:
         raise ValueError("the parts of the model do not fit together: prior_")
     if not np.isfinite(model.scatter_).all() or np.any(np.linalg.eigvalsh(model.scatter_)[:, 0] <= 0):
         raise ValueError("the parts of the model do not fit together: scatter_")
-
-
-def _say(row: dict) -> None:
-    """A line per phase, to standard error."""
-    text = row.get("message")
-    if text is None:
-        text = f"{row['seconds']:7.1f} s  iteration {row['iteration']:3d}  {row['phase']:8s}  "
-        text += f"bound {row['bound']:.6g}  {row['clusters']} clusters"
-    sys.stderr.write(f"[raymkl] {text}\n")

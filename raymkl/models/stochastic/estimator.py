@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from dataclasses import replace
 from numbers import Real
@@ -16,6 +15,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from ...data.lazy_rows import SourceView
+from ...data.progress import progress_of
 from ...data.rows import row_count
 from ...engine import Head, RayParams
 from ...engine.placed import PlacedRows
@@ -88,7 +88,7 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         Rows out of a path or Dataset are, with landmarks, shuffled within windows of 32,768: there they
         should not be sorted by class.
     verbose : int
-        1 prints a line per epoch to standard error.
+        1 shows epochs on standard error, as `MKLClassifier` shows rounds.
 
     Attributes
     ----------
@@ -339,7 +339,7 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         problem, working, gate_of_entry = self._describe(rows, kernels, [self._head(weights)], gating)
         # Columns are met again in every epoch: it pays to keep them.
         trained = run_of(
-            self, working, replace(problem, light=frozenset()), program, _say if self.verbose else None
+            self, working, replace(problem, light=frozenset()), program, progress_of(self.verbose)
         )
         self._keep_run(trained)
         return trained.results, problem, gate_of_entry
@@ -508,9 +508,3 @@ class StochasticMKLClassifier(BaseMKL, ClassifierMixin, BaseEstimator):
         """
         values = super().contributions(X)
         return values[:, 1] - values[:, 0] if len(self.classes_) == 2 else values
-
-
-def _say(row: dict) -> None:
-    """A line per epoch, to standard error."""
-    text = row.get("message") or f"{row['seconds']:7.1f} s  epoch {row['epoch']:4d}  gap {row['gap']:.2e}"
-    sys.stderr.write(f"[raymkl] {text}\n")

@@ -1,15 +1,18 @@
 """What a run shows: a line that moves in a terminal or notebook, few lines in a log, messages always."""
 
+import ast
 import io
 import sys
 import types
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raymkl import MKLClassifier, kernels
-from raymkl.engine.progress import LOG_SECONDS, Progress
+import raymkl
+from raymkl import ClusteredMKLClassifier, MKLClassifier, StochasticMKLClassifier, kernels
+from raymkl.data.progress import LOG_SECONDS, Progress, progress_of, rows_written
 from tests.reference import noisy_problem
 
 X, Y = noisy_problem(40, seed=5)
@@ -165,7 +168,7 @@ def test_no_notebook(monkeypatch, shell):
     fake = types.ModuleType("IPython")
     fake.get_ipython = lambda: shell
     monkeypatch.setitem(sys.modules, "IPython", fake)
-    assert Progress().notebook is None
+    assert Progress().line.notebook is None
 
 
 def test_a_stream_that_is_not_a_file_is_a_log():
@@ -204,3 +207,76 @@ def test_a_fit_that_fails_ends_its_line(monkeypatch):
         for _ in range(20):
             MKLClassifier(kernels=[kernel], verbose=1, engine="local").fit(X, Y)
     assert terminal.screen[-1] == ""
+
+
+def test_epochs_and_phases_are_lines_like_those_of_rounds():
+    log, clock = io.StringIO(), Clock()
+    progress = Progress(log, clock)
+    for number in range(1, 8):
+        clock.now += 10.0
+        progress({"epoch": number, "seconds": 10.0 * number, "gap": 1 / number})
+    progress.close()
+    found = [line.split("epoch")[1].split()[0] for line in log.getvalue().splitlines()]
+    assert found == ["3", "6", "7"]
+    log = io.StringIO()
+    progress = Progress(log, clock)
+    row = {"iteration": 2, "phase": "merge", "seconds": 0.5, "bound": -403.4281, "clusters": 3}
+    progress({**row, "phase": "mixture"})
+    progress(row)
+    progress.close()
+    assert log.getvalue() == "[raymkl]     0.5 s  iteration   2  merge     bound -403.428  3 clusters\n"
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    "model, words",
+    [
+        (StochasticMKLClassifier(kernels=kernels.rbf([0.1]), max_iter=2), "epoch    2  gap"),
+        (ClusteredMKLClassifier(n_clusters=2, n_features=4, max_iter=2), "final     bound"),
+    ],
+    ids=["stochastic", "clustered"],
+)
+def test_every_trainer_tells_the_same_module(model, words, monkeypatch, capsys):
+    model.set_params(engine="local", verbose=1, random_state=0).fit(X, Y)
+    lines = capsys.readouterr().err.splitlines()
+    assert words in lines[-1] and all(line.startswith("[raymkl] ") for line in lines)
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    model.fit(X, Y)
+    assert words in terminal.screen[-2] and len(terminal.screen) == 2
+    model.set_params(verbose=0).fit(X, Y)
+    assert len(terminal.screen) == 2
+
+
+def test_nothing_else_writes_to_the_terminal():
+    """`verbose` and progress go through one module; the command line alone has answers of its own."""
+    root = Path(raymkl.__file__).parent
+    found = []
+    for path in sorted(root.rglob("*.py")):
+        if path == root / "data" / "progress.py" or path.is_relative_to(root / "cli"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            name = (
+                getattr(node, "attr", None) if isinstance(node, ast.Attribute) else getattr(node, "id", None)
+            )
+            if name in {"print", "stderr", "isatty"}:
+                found.append(f"{path.relative_to(root)}:{node.lineno} {name}")
+    assert found == []
+
+
+def test_no_verbose_no_progress():
+    assert progress_of(0) is None and isinstance(progress_of(1), Progress) and progress_of(False) is None
+
+
+def test_rows_that_are_written_move_a_line_in_terminals_alone(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    show = rows_written("k.store")
+    for done in (10, 20, 30):
+        show(done, 30)
+    assert terminal.screen == ["[raymkl] k.store: 30 of 30 rows (100%)", ""]
+    log = io.StringIO()
+    for stream in (log, None):  # a program without a console has no stderr
+        monkeypatch.setattr(sys, "stderr", stream)
+        rows_written("k.store")(30, 30)
+    assert log.getvalue() == ""
