@@ -23,8 +23,10 @@ class ComparisonDisplay(Display):
 
     Attributes
     ----------
-    ax_, figure_ : object
-        matplotlib axes and figure, after `plot`.
+    ax_ : matplotlib.axes.Axes
+        Where it was drawn, after `plot`.
+    figure_ : matplotlib.figure.Figure
+        Its figure.
 
     Examples
     --------
@@ -68,8 +70,10 @@ class PermutationDisplay(Display):
 
     Attributes
     ----------
-    ax_, figure_ : object
-        matplotlib axes and figure, after `plot`.
+    ax_ : matplotlib.axes.Axes
+        Where it was drawn, after `plot`.
+    figure_ : matplotlib.figure.Figure
+        Its figure.
 
     Examples
     --------
@@ -103,17 +107,19 @@ class StabilityDisplay(Display):
 
     Parameters
     ----------
-    names : list of str, length M
-        Names of kernels.
+    names : list of str
+        Names of the M kernels.
     weight, low, high : ndarray of shape (K, M)
         Weights of the fit on all rows, and the ends of the intervals.
-    rows : list of str, length K
-        Names of the classes; one empty name for a single set of weights.
+    rows : list of str
+        Names of the K classes; one empty name for a single set of weights.
 
     Attributes
     ----------
-    ax_, figure_ : object
-        matplotlib axes and figure, after `plot`.
+    ax_ : matplotlib.axes.Axes
+        Where it was drawn, after `plot`.
+    figure_ : matplotlib.figure.Figure
+        Its figure.
 
     Examples
     --------
@@ -160,7 +166,7 @@ class DropDisplay(Display):
 
     Parameters
     ----------
-    names : list of str, length k
+    names : list of str
         What is left out.
     differences : ndarray of shape (k, J)
         What the score of every split loses.
@@ -169,8 +175,10 @@ class DropDisplay(Display):
 
     Attributes
     ----------
-    ax_, figure_ : object
-        matplotlib axes and figure, after `plot`.
+    ax_ : matplotlib.axes.Axes
+        Where it was drawn, after `plot`.
+    figure_ : matplotlib.figure.Figure
+        Its figure.
 
     Examples
     --------

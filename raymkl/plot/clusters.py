@@ -55,18 +55,31 @@ class ClustersDisplay(Display):
 
     Parameters
     ----------
-    means, covariances, weights : (K, 2), (K, 2, 2) and (K,) of the clusters.
-    X : (n, 2) rows, or None.
-    clusters : (n,) cluster of every row, for X.
-    y : (n,) class of every row, or None.
-    probabilities : (height, width, n_classes) of the classes at the points of a grid, the largest decides; or
-        None.
-    extent : (left, right, bottom, top) of the grid.
-    names : of the two columns.
+    means : ndarray of shape (K, 2)
+        Means of the clusters.
+    covariances : ndarray of shape (K, 2, 2)
+        Their covariances.
+    weights : ndarray of shape (K,)
+        Their shares of the rows.
+    X : ndarray of shape (n, 2), or None
+        Rows.
+    clusters : ndarray of shape (n,), or None
+        Cluster of every row, for X.
+    y : ndarray of shape (n,), or None
+        Class of every row.
+    probabilities : ndarray of shape (height, width, n_classes), or None
+        Probabilities of the classes at the points of a grid; the largest decides.
+    extent : tuple of float, or None
+        (left, right, bottom, top) of the grid.
+    names : list of str, or None
+        Names of the two columns.
 
     Attributes
     ----------
-    ax_, figure_ : matplotlib axes and figure, after `plot`.
+    ax_ : matplotlib.axes.Axes
+        Where it was drawn, after `plot`.
+    figure_ : matplotlib.figure.Figure
+        Its figure.
 
     Examples
     --------
@@ -104,11 +117,29 @@ class ClustersDisplay(Display):
         resolution: int = 200,
         legend: bool = True,
     ) -> ClustersDisplay:
-        """Draw the clusters of a fitted model of two columns and the rows X (n, 2), with classes y (n,) if
-        there are any.
+        """Draw the clusters of a fitted model of two columns, with rows and, where there are any, classes.
 
-        resolution : points of the grid per side at which the model decides, where it has machines.
-        deviations, legend : see `plot`.
+        Parameters
+        ----------
+        model : fitted estimator
+            `ClusteredMKLClassifier` or `DirichletProcessMixture`, of two columns.
+        X : array-like of shape (n, 2)
+            Rows.
+        y : array-like of shape (n,), or None
+            Their classes.
+        ax : matplotlib.axes.Axes or None
+            Where to draw; None for a new figure.
+        deviations : float
+            Size of the ellipses, in standard deviations.
+        resolution : int
+            Points of the grid per side at which the model decides, where it classifies.
+        legend : bool
+            Whether clusters and classes are named beside the picture.
+
+        Returns
+        -------
+        display : ClustersDisplay
+            Drawn.
         """
         _has(model, ("means_", "covariances_", "cluster_weights_"), "clusters")
         columns = np.shape(model.means_)[1]
@@ -155,7 +186,7 @@ class ClustersDisplay(Display):
 
         Parameters
         ----------
-        ax : matplotlib Axes, or None
+        ax : matplotlib.axes.Axes or None
             Where to draw; None for a new figure.
         deviations : float
             Size of the ellipses, in standard deviations.
@@ -265,13 +296,19 @@ class ScalesDisplay(Display):
 
     Parameters
     ----------
-    scales : (K, d).
-    names : d names of columns.
-    rows : K names of clusters.
+    scales : ndarray of shape (K, d)
+        Scale of every column, in every cluster.
+    names : list of str
+        Names of the d columns.
+    rows : list of str, or None
+        Names of the K clusters.
 
     Attributes
     ----------
-    ax_, figure_ : matplotlib axes and figure, after `plot`.
+    ax_ : matplotlib.axes.Axes
+        Where it was drawn, after `plot`.
+    figure_ : matplotlib.figure.Figure
+        Its figure.
 
     Examples
     --------
@@ -292,7 +329,21 @@ class ScalesDisplay(Display):
     ) -> ScalesDisplay:
         """Draw the scales of a fitted model.
 
-        feature_names : of its d columns (default: the names it was fitted with). top : see `plot`.
+        Parameters
+        ----------
+        model : fitted estimator
+            `ClusteredMKLClassifier`.
+        feature_names : list of str, or None
+            Names of its d columns; None for those it was fitted with.
+        ax : matplotlib.axes.Axes or None
+            Where to draw; None for a new figure.
+        top : int
+            Columns to show at most, those with the largest scales, in their order.
+
+        Returns
+        -------
+        display : ScalesDisplay
+            Drawn.
         """
         _has(model, ("scales_",), "scales")
         scales = np.asarray(model.scales_, np.float64)
@@ -316,7 +367,7 @@ class ScalesDisplay(Display):
 
         Parameters
         ----------
-        ax : matplotlib Axes, or None
+        ax : matplotlib.axes.Axes or None
             Where to draw; None for a new figure.
         top : int
             Columns to show at most, those with the largest scales, in their order.

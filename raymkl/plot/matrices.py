@@ -17,13 +17,19 @@ class AlignmentDisplay(Display):
 
     Parameters
     ----------
-    alignment : (M, M), see `raymkl.diagnostics.alignment`.
-    names : M names of kernels.
-    target : (M,) alignments with the labels, or None.
+    alignment : ndarray of shape (M, M)
+        See `raymkl.diagnostics.alignment`.
+    names : list of str
+        Names of the M kernels.
+    target : ndarray of shape (M,), or None
+        Alignments with the labels.
 
     Attributes
     ----------
-    ax_, figure_ : matplotlib axes and figure, after `plot`.
+    ax_ : matplotlib.axes.Axes
+        Where it was drawn, after `plot`.
+    figure_ : matplotlib.figure.Figure
+        Its figure.
 
     Examples
     --------
@@ -45,6 +51,24 @@ class AlignmentDisplay(Display):
     ) -> AlignmentDisplay:
         """Draw the alignment of the kernels of a fitted model on X, or on its support vectors when X is
         None.
+
+        Parameters
+        ----------
+        model : fitted estimator
+            Any with kernels.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or None
+            Examples; None for the support vectors.
+        y : array-like of shape (n,), or None
+            Labels, for the alignment with them.
+        ax : matplotlib.axes.Axes or None
+            Where to draw; None for a new figure.
+        max_rows : int
+            Rows that are used at most, see `raymkl.diagnostics.alignment`.
+
+        Returns
+        -------
+        display : AlignmentDisplay
+            Drawn.
         """
         fitted(model, "kernels_")
         return cls._from(model, model.kernels_, X, y, ax, max_rows)
@@ -53,7 +77,26 @@ class AlignmentDisplay(Display):
     def from_kernels(
         cls, kernels: Any, X: Any = None, y: Any = None, *, ax: Any = None, max_rows: int = 1000
     ) -> AlignmentDisplay:
-        """Draw the alignment of a list of kernels on X, or of a stack of matrices (n, n, M)."""
+        """Draw the alignment of a list of kernels on X, or of a stack of matrices (n, n, M).
+
+        Parameters
+        ----------
+        kernels : list of Kernel, or ndarray of shape (n, n, M)
+            The kernels, or their ready-made matrices.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or None
+            Examples; None for ready-made matrices.
+        y : array-like of shape (n,), or None
+            Labels, for the alignment with them.
+        ax : matplotlib.axes.Axes or None
+            Where to draw; None for a new figure.
+        max_rows : int
+            Rows that are used at most, see `raymkl.diagnostics.alignment`.
+
+        Returns
+        -------
+        display : AlignmentDisplay
+            Drawn.
+        """
         return cls._from(kernels, kernels, X, y, ax, max_rows)
 
     @classmethod
@@ -99,13 +142,19 @@ class SpectraDisplay(Display):
 
     Parameters
     ----------
-    eigenvalues : (M, n), largest first, see `raymkl.diagnostics.spectra`.
-    names : M names of kernels.
-    decay : (M,) slopes to write beside the names, or None.
+    eigenvalues : ndarray of shape (M, n)
+        Largest first, see `raymkl.diagnostics.spectra`.
+    names : list of str
+        Names of the M kernels.
+    decay : ndarray of shape (M,), or None
+        Slopes to write beside the names.
 
     Attributes
     ----------
-    ax_, figure_ : matplotlib axes and figure, after `plot`.
+    ax_ : matplotlib.axes.Axes
+        Where it was drawn, after `plot`.
+    figure_ : matplotlib.figure.Figure
+        Its figure.
 
     Examples
     --------
@@ -127,6 +176,24 @@ class SpectraDisplay(Display):
     ) -> SpectraDisplay:
         """Draw the spectra of the kernels of a fitted model on X, or on its support vectors when X is
         None.
+
+        Parameters
+        ----------
+        model : fitted estimator
+            Any with kernels.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or None
+            Examples; None for the support vectors.
+        ax : matplotlib.axes.Axes or None
+            Where to draw; None for a new figure.
+        max_rows : int
+            Rows that are used at most, see `raymkl.diagnostics.alignment`.
+        top : int
+            Kernels to show at most, evenly spaced in the list.
+
+        Returns
+        -------
+        display : SpectraDisplay
+            Drawn.
         """
         fitted(model, "kernels_")
         return cls.from_kernels(model, X, ax=ax, max_rows=max_rows, top=top)
@@ -137,7 +204,23 @@ class SpectraDisplay(Display):
     ) -> SpectraDisplay:
         """Draw the spectra of a list of kernels on X, or of a stack of matrices (n, n, M).
 
-        top : see `plot`.
+        Parameters
+        ----------
+        kernels : list of Kernel, or ndarray of shape (n, n, M)
+            The kernels, or their ready-made matrices.
+        X : array-like of shape (n, d), DataFrame, list, dict, Views, path or None
+            Examples; None for ready-made matrices.
+        ax : matplotlib.axes.Axes or None
+            Where to draw; None for a new figure.
+        max_rows : int
+            Rows that are used at most, see `raymkl.diagnostics.alignment`.
+        top : int
+            Kernels to show at most, evenly spaced in the list.
+
+        Returns
+        -------
+        display : SpectraDisplay
+            Drawn.
         """
         from ..diagnostics import spectra
 
@@ -149,7 +232,7 @@ class SpectraDisplay(Display):
 
         Parameters
         ----------
-        ax : matplotlib Axes, or None
+        ax : matplotlib.axes.Axes or None
             Where to draw; None for a new figure.
         top : int
             Kernels to show at most, evenly spaced in the list.

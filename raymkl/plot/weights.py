@@ -17,13 +17,19 @@ class KernelWeightsDisplay(Display):
 
     Parameters
     ----------
-    weights : (M,) or (rows, M) weights.
-    names : M names of kernels.
-    rows : names of the rows, for (rows, M).
+    weights : ndarray of shape (M,) or (rows, M)
+        Weights of the kernels.
+    names : list of str
+        Names of the M kernels.
+    rows : list of str, or None
+        Names of the rows, for (rows, M).
 
     Attributes
     ----------
-    ax_, figure_ : matplotlib axes and figure, after `plot`.
+    ax_ : matplotlib.axes.Axes
+        Where it was drawn, after `plot`.
+    figure_ : matplotlib.figure.Figure
+        Its figure.
 
     Examples
     --------
@@ -44,7 +50,24 @@ class KernelWeightsDisplay(Display):
     def from_estimator(
         cls, model: Any, *, ax: Any = None, top: int = 30, sort: bool = True
     ) -> KernelWeightsDisplay:
-        """Draw the weights of a fitted model. top, sort : see `plot`."""
+        """Draw the weights of a fitted model.
+
+        Parameters
+        ----------
+        model : fitted estimator
+            Any with `kernel_weights_`.
+        ax : matplotlib.axes.Axes or None
+            Where to draw; None for a new figure.
+        top : int
+            Kernels to show at most, those with the largest weight.
+        sort : bool
+            Whether the largest come first; else in the order of the list.
+
+        Returns
+        -------
+        display : KernelWeightsDisplay
+            Drawn.
+        """
         fitted(model, "kernel_weights_")
         weights, rows = weight_rows(model)
         names = kernel_names(model.kernels_)
@@ -56,7 +79,7 @@ class KernelWeightsDisplay(Display):
 
         Parameters
         ----------
-        ax : matplotlib Axes, or None
+        ax : matplotlib.axes.Axes or None
             Where to draw; None for a new figure.
         top : int
             Kernels to show at most, those with the largest weight.
@@ -96,13 +119,19 @@ class ConvergenceDisplay(Display):
 
     Parameters
     ----------
-    history : the `history_` of a model: one dict per round and head.
-    heads : names of the heads.
-    tol : the gap that was asked for, or None.
+    history : list of dict
+        The `history_` of a model: one dict per round and class (or other problem that was solved beside it).
+    heads : list of str, or None
+        Names of these classes or problems.
+    tol : float or None
+        The gap that was asked for.
 
     Attributes
     ----------
-    ax_, figure_ : matplotlib axes and figure, after `plot`.
+    ax_ : matplotlib.axes.Axes
+        Where it was drawn, after `plot`.
+    figure_ : matplotlib.figure.Figure
+        Its figure.
 
     Examples
     --------
@@ -123,16 +152,33 @@ class ConvergenceDisplay(Display):
     def from_estimator(
         cls, model: Any, *, ax: Any = None, kind: str = "gap", x: str = "seconds"
     ) -> ConvergenceDisplay:
-        """Draw the run of a fitted model. kind, x : see `plot`."""
+        """Draw the run of a fitted model.
+
+        Parameters
+        ----------
+        model : fitted estimator
+            Any with `history_`.
+        ax : matplotlib.axes.Axes or None
+            Where to draw; None for a new figure.
+        kind : {"gap", "objectives"}
+            What is drawn.
+        x : {"seconds", "round"}
+            Against what.
+
+        Returns
+        -------
+        display : ConvergenceDisplay
+            Drawn.
+        """
         fitted(model, "history_")
         return cls(model.history_, head_names(model), getattr(model, "tol", None)).plot(ax=ax, kind=kind, x=x)
 
     def plot(self, ax: Any = None, *, kind: str = "gap", x: str = "seconds") -> ConvergenceDisplay:
-        """Draw the gap, or both objectives, of every head.
+        """Draw the gap, or both objectives, of every class.
 
         Parameters
         ----------
-        ax : matplotlib Axes, or None
+        ax : matplotlib.axes.Axes or None
             Where to draw; None for a new figure.
         kind : {"gap", "objectives"}
             What is drawn.

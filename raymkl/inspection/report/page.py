@@ -30,15 +30,19 @@ def report(model: Any, X: Any = None, y: Any = None, path: Any = None) -> str:
 
     Parameters
     ----------
-    model : a fitted model, also one read with `raymkl.load`.
-    X : examples to show the model on, in any container that `predict` takes, or None: then the support
-        vectors stand in.
-    y : (n,) labels of X, or None.
-    path : file to write, or None.
+    model : fitted estimator
+        Any, also one read with `raymkl.load`.
+    X : array-like of shape (n, d), DataFrame, list, dict, Views, path or None
+        Examples to show the model on, in any container that `predict` takes. None takes the support vectors.
+    y : array-like of shape (n,), or None
+        Labels of X.
+    path : str, path or None
+        File to write.
 
     Returns
     -------
-    html : the page.
+    html : str
+        The page.
 
     Examples
     --------
