@@ -16,8 +16,8 @@ per cent, seconds, published) and protein_fold_runs.csv, every run; the next run
 what is there.
 
 Where this differs from the papers: linear kernels over 27 components per view, not the original kernels,
-which are not public; random splits by class, not the official one, which the file does not tell; C (1, 10,
-100) by 3-fold cross-validation for MKL, and localized models take the C of MKL with the same norm.
+which are not public; random splits by class, not the official one, which the file does not tell; C (0.1, 1,
+10) by 3-fold cross-validation for MKL, and localized models take the C of MKL with the same norm.
 """
 
 from __future__ import annotations
