@@ -62,7 +62,7 @@ SIZES = (50, 100, 200, 400, 800)
 CLUSTERS = 3
 # The method that others are tested against; in the published table it is the one with weights of norm 1.33.
 COMPARED = "CLMKL, p=4/3"
-NO_DATA = f"""Pass the windows with --data FILE.parquet (or the variable {ENVIRONMENT}): a table with the columns
+NO_DATA = f"""Pass the windows with --data FILE.parquet (or the variable {ENVIRONMENT}): a table with columns
 sequence, label (1, -1) and part (first, last), made from the files easysvm/C_elegans_acc_*.fasta.bz2 of
 shogun-data.
 Without data, --demo runs the same study on made-up sequences with motifs."""

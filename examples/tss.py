@@ -54,8 +54,8 @@ LARGE = 10_000
 ALL_SINGLES = 5_000
 TUNING_TOL = 1e-2
 
-NO_DATA = f"""Pass the promoter windows with --data FILE.parquet (or the variable {ENVIRONMENT}): a table with the
-columns sequence (70 letters, start site at index 33), label (1, -1) and split (train, dev, test), such as the
+NO_DATA = f"""Pass the windows with --data FILE.parquet (or the variable {ENVIRONMENT}): a table with columns
+sequence (70 letters, start site at index 33), label (1, -1) and split (train, dev, test), such as the
 GUE task prom_core_all.
 Without data, --demo runs the same study on made-up sequences with motifs."""
 
@@ -282,7 +282,7 @@ def report(study: Study, sizes: list[int]) -> None:
 
 
 def standard_error(auc: float, positive: int, negative: int) -> float:
-    """Of an area under the ROC curve, by the numbers of both classes (Hanley, McNeil: Radiology 143, 1982)."""
+    """Of an area under the ROC curve, by the numbers of both classes (Hanley, McNeil, 1982)."""
     above, below = auc / (2 - auc) - auc**2, 2 * auc**2 / (1 + auc) - auc**2
     variance = auc * (1 - auc) + (positive - 1) * above + (negative - 1) * below
     return float(np.sqrt(variance / (positive * negative)))
