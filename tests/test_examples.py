@@ -222,9 +222,8 @@ def test_multiclass_table(example, tmp_path):
         "GMNP",
     )
     table = pd.read_csv(tmp_path / "summary.csv", comment="#").set_index("method")
-    assert list(table.columns) == ["data", "mean", "std", "p_value", "published"] and list(
-        table["published"]
-    ) == [97.87, 97.69]
+    assert list(table.columns) == ["data", "mean", "std", "p_value", "splits", "published"]
+    assert list(table["published"]) == [97.87, 97.69] and (table["splits"] == 2).all()
     assert (table["mean"] > 80).all() and (table["p_value"] == 1).any()
     before = (tmp_path / "splits.csv").read_bytes()
     assert len(rows_of(tmp_path / "splits.csv")) == 4
