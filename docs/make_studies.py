@@ -135,12 +135,13 @@ def number(text: str | None, digits: int = 1) -> str:
     return "" if text in (None, "", "nan") else f"{float(text):.{digits}f}"
 
 
-def spread(row: dict, mean: str = "mean", std: str = "std", published: str = "published") -> str:
-    """mean +- std (published), as far as they are there."""
-    own = number(row[mean]) or "not run"
-    if own != "not run" and row.get(std) not in (None, "", "nan"):
-        own += f" ± {number(row[std])}"
-    return own + (f" ({number(row[published])})" if row.get(published) not in (None, "", "nan") else "")
+def spread(row: dict, mark: str = "") -> str:
+    """mean +- std, a mark, and the published mean in brackets, as far as they are there."""
+    own = number(row["mean"]) or "not run"
+    if own != "not run" and row.get("std") not in (None, "", "nan"):
+        own += f" ± {number(row['std'])}"
+    told = f" ({number(row['published'])})" if row.get("published") not in (None, "", "nan") else ""
+    return own + mark + told
 
 
 def with_support(row: dict) -> str:
@@ -166,28 +167,28 @@ def clusters(row: dict) -> str:
 
 
 def errors(row: dict) -> str:
-    told = f" ({number(row['published'], 2)})" if row["published"] else ""
-    return f"{number(row['error'], 3)} ± {number(row['standard_error'], 3)}{told}"
+    own = number(row["error"], 3) + (
+        f" ± {number(row['standard_error'], 3)}" if "standard_error" in row else ""
+    )
+    return own + (f" ({number(row['published'], 2)})" if row.get("published") else "")
 
 
 def seconds(row: dict) -> str:
-    slower = f", x {number(row['times_slower'])}" if row["times_slower"] else ""
-    return number(row["seconds"], 2) + slower
+    return number(row["seconds"], 2) + (
+        f", x {number(row['times_slower'])}" if row.get("times_slower") else ""
+    )
 
 
 def auc(row: dict) -> str:
-    told = f" ({number(row['published'])})" if row["published"] else ""
-    return f"{number(row['auc'])} ± {number(row['standard_error'])}{told}, {number(row['seconds'], 0)} s"
+    own = number(row["auc"]) + (f" ± {number(row['standard_error'])}" if "standard_error" in row else "")
+    own += f" ({number(row['published'])})" if row["published"] else ""
+    return own + (f", {number(row['seconds'], 0)} s" if row["seconds"] else "")
 
 
-def marked(row: dict, best: str) -> str:
-    """mean +- std (published), with a mark where a paired test tells it from the method `best`."""
-    differs = row["p_value"] not in ("", "nan") and float(row["p_value"]) < 0.05 and row["method"] != best
-    return (
-        spread(row).replace(" (", " * (", 1)
-        if differs and row["published"]
-        else (spread(row) + (" *" if differs else ""))
-    )
+def marked(row: dict) -> str:
+    """As `spread`, with a star where a paired test tells the method from the one it was tested against."""
+    differs = row.get("p_value") not in (None, "", "nan") and float(row["p_value"]) < 0.05
+    return spread(row, mark=" *" if differs else "")
 
 
 STUDIES = {
@@ -197,11 +198,20 @@ STUDIES = {
         "kernel against MKL.",
         "Columns are standardised, C counts as for kernels whose mean diagonal entry is one (see the "
         "program; chosen after accuracies with the literal C had been seen, about nine sets of which were "
-        "discarded), gates descend with a line search, and the test third is another one. Five of the ten sets were run in "
-        "full; "
-        "banana, german_numer, pima_diabetes, spambase and ringnorm take longer and were not. None of the "
-        "differences is significant; published are fewer support vectors of LMKL on several sets, and better "
-        "accuracies of three linear kernels on banana, pima and spambase.",
+        "discarded), gates descend with a line search, and the test third is another one. "
+        "Three linear kernels in regions of their own beat one linear SVM significantly on banana (as "
+        "published) and ringnorm, with half the support vectors; on pima and spambase, where that was "
+        "published too, they do not: our linear SVM is about six points better than the published one, and they "
+        "are not. "
+        "Over ten sets the localized machine is ahead of the linear SVM on 2, behind on 7, even on one "
+        "(published: 7, 2, 1), and no difference in the Wilcoxon test (p 0.57; published 0.04). With K_P and "
+        "K_G it is significantly better than MKL on banana, significantly worse on spambase and ringnorm, "
+        "ahead on 3 of ten and behind on 7 (published: 7 and 3, none significant; Wilcoxon p 0.56); it has "
+        "fewer support vectors than MKL on all ten sets, as published on eight (Wilcoxon p 0.002). So fewer "
+        "support vectors show here too, better accuracies do not beyond banana and ringnorm. The largest C "
+        "of the grid was chosen in 10 of 60 cases. Our SVMs with K_P and K_L are better than published on "
+        "eight sets of ten (K_P on ringnorm by 27 points), LMKL with K_P and K_G is worse on eight, and on "
+        "ionosphere all six machines are.",
         "data",
         "method",
         with_support,
@@ -257,7 +267,7 @@ STUDIES = {
         "published figure. `p` of the paper is the norm of the weights.",
         "n",
         "method",
-        lambda row: marked(row, "CLMKL, p=4/3"),
+        marked,
         "AUC on test windows in per cent; in brackets: published.",
     ),
     "tss": Study(
@@ -282,7 +292,7 @@ STUDIES = {
         "localized models.",
         "method",
         "",
-        spread,
+        marked,
         "Accuracy on test proteins in per cent; in brackets: published.",
     ),
     "sparsity_toy": Study(
