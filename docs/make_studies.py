@@ -229,8 +229,9 @@ STUDIES = {
         "checkpoints on test rows, ours never see one. Three of 14 sets.",
         "method",
         "data",
-        spread,
-        "Accuracy on test rows in per cent; in brackets: published.",
+        marked,
+        "Accuracy on test rows in per cent, mean ± deviation of the splits; in brackets: published. * differs "
+        "from the best method of the set (paired t-test, 5 %).",
     ),
     "clustered_accuracy": Study(
         "Clusters with a machine each: accuracy",
@@ -283,17 +284,19 @@ STUDIES = {
     "protein_fold": Study(
         "Protein folds",
         "Twelve views, 27 classes.",
-        "The original kernels are not public: ours are linear kernels over 27 components per view, which "
-        "lose much of "
-        "what the originals tell, and random splits. So only the order of the methods can be compared: as "
-        "published, "
-        "weights of norm 1.2 do best and the uniform sum worst, by little. This is the quick form: two "
-        "splits, C = 1, no "
-        "localized models.",
+        "The original kernels are not here: ours are linear kernels over the 27 leading components of each "
+        "view, which lose much of what the originals tell (all accuracies are 14 to 22 points below the "
+        "published ones), and splits are random. So only the order of the methods can be compared, and it is "
+        "not the published one: weights of norm 2 do best, in MKL 1.6 points above the uniform sum and 1.8 "
+        "above norm 1 (paired t-tests over the splits, p 0.02 each, which share proteins); norm 1.2, best in "
+        "the papers, lies in between and is not told from either. Weights by cluster gain nothing over MKL "
+        "with the same norm (differences of -0.7 to 0.6 points, none significant). LMKL (published: 64.3) was "
+        "not run.",
         "method",
         "",
         marked,
-        "Accuracy on test proteins in per cent; in brackets: published.",
+        "Accuracy on test proteins in per cent, mean ± deviation of ten splits; q: norm of the weights; in "
+        "brackets: published. * differs from CLMKL with q = 1.2 (paired t-test, 5 %).",
     ),
     "sparsity_toy": Study(
         "Which p for how many relevant kernels",
