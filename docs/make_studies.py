@@ -277,8 +277,8 @@ STUDIES = {
         "The published set (ARTS) was not to be had; these are core promoters of EPDnew, 70 letters wide and "
         "not 2,000, some of whose negatives are made of pieces of promoters. All published figures but that "
         "of the angles are higher, by 1 to 8 points. The sum of views is better than the best single view at every "
-        "n, as published. Among the norms p = 4/3 leads at 1,000 and 2,000 windows and is even with the uniform "
-        "sum beyond; the thesis has it ahead up to 40,000. p = 1 is behind both from 2,000 windows on, as in the "
+        "n, as published. Among the norms p = 4/3 leads at 1,000 windows and is even with the uniform sum "
+        "beyond; the thesis has it ahead up to 40,000. p = 1 is behind both from 2,000 windows on, as in the "
         "thesis. All these differences are smaller than a standard error of the test windows, which overstates "
         "the noise of differences, as models share them. The localized models of Lei et al. were not run on "
         "these windows. With all 53,276 windows, not run again, an earlier version had 90.1 to 90.4 for "
@@ -286,8 +286,8 @@ STUDIES = {
         "n",
         "method",
         auc,
-        "AUC on test windows in per cent ± standard error of one test set, seconds of the fit; in brackets: "
-        "published, on other windows.",
+        "AUC on test windows in per cent ± standard error of one test set, seconds of the fit on a busy machine; in "
+        "brackets: published, on other windows.",
     ),
     "protein_fold": Study(
         "Protein folds",
