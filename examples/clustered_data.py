@@ -20,6 +20,8 @@ FOLDERS = (
     Path("..") / "shared" / "data",
     Path(__file__).resolve().parents[2] / "shared" / "data",
 )
+# What is measured of clusters; the first three need the true ones.
+MEASURES = ("nmi", "rand", "purity", "davies_bouldin", "dunn")
 # Rows that a Dunn index is computed of: all pairs of them are looked at.
 DUNN_ROWS = 2_000
 

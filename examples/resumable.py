@@ -5,6 +5,7 @@ skips what is there.
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Sequence
 from fractions import Fraction
@@ -53,18 +54,18 @@ class Results:
             with path.open("w", newline="") as file:
                 csv.writer(file).writerow(self.columns)
             return
-        with path.open(newline="") as file:
-            reader = csv.DictReader(file)
-            if reader.fieldnames != self.columns:
-                raise SystemExit(
-                    f"{path} has other columns than this study; choose another --out or remove the file"
-                )
-            for text in reader:
-                if None not in text and all(
-                    value is not None for value in text.values()
-                ):  # else: cut off while it was written
-                    row = {name: _value(value) for name, value in text.items()}
-                    self.rows[self._key(row)] = row
+        # A run that was killed may have left half a line, which may look like a whole one: a number that was
+        # cut is still a number.
+        text = path.read_bytes().decode()
+        reader = csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1], newline=""))
+        if reader.fieldnames != self.columns:
+            raise SystemExit(
+                f"{path} has other columns than this study; choose another --out or remove the file"
+            )
+        for line in reader:
+            if None not in line and None not in line.values():
+                row = {name: _value(value) for name, value in line.items()}
+                self.rows[self._key(row)] = row
 
     def find(self, **key: Any) -> dict | None:
         """The row of a setting, or None when it is still to be done."""

@@ -16,6 +16,8 @@ Run it::
     python examples/splice.py --data splice_celegans.parquet
     python examples/splice.py --data splice_celegans.parquet --quick                      two sizes, three
     splits
+    python examples/splice.py --data splice_celegans.parquet --norms 1 8/7 4/3            all rows of the
+    published table
     python examples/splice.py --data splice_celegans.parquet --large 20000 --engine ray   and one run with
     20,000 windows
     python examples/splice.py --demo                                                      made-up sequences,
@@ -23,7 +25,9 @@ Run it::
 
 The data are a table (Parquet) with columns `sequence` (AG at letters 197 and 198), `label` (1, -1) and `part`
 (first: to train and validate with, last: to test). Written to --out: results.csv (continued by the next run
-with the same --out), summary.csv, auc.png, positions.png.
+with the same --out), summary.csv (n, method, mean, std, p_value, splits, seconds, published, published_std),
+auc.png, positions.png. p is the block norm; that of the published table is the norm of the weights: its 1,
+1.33 and 2 are 1, 8/7 and 4/3 here.
 """
 
 import argparse
@@ -37,9 +41,10 @@ from pathlib import Path
 import numpy as np
 from benchmarks.charts import plot
 from benchmarks.common import machine, stamp
-from resumable import Results, norm, same_settings
+from resumable import Results, name_of, norm, same_settings
 from scipy.stats import ttest_rel
 from sklearn.exceptions import ConvergenceWarning
+from splice_data import SITE, WHAT_DIFFERS, Windows, published
 
 from raymkl import (
     ConvexLocalizedMKLClassifier,
@@ -49,44 +54,17 @@ from raymkl import (
     diagnostics,
     kernels,
 )
-from raymkl.datasets import make_motif_sequences
 from raymkl.metrics import macro_auc
 from raymkl.search import MKLSearchCV
 
 ENVIRONMENT = "RAYMKL_SPLICE"
-SITE = 197  # index of the A of AG
 SIZES = (50, 100, 200, 400, 800)
-VALIDATION, TEST = 500, 2_000  # windows, half of them sites
-LARGE_TEST = 20_000
 CLUSTERS = 3
-COMPARED = "CLMKL, p=4/3"  # the method that others are tested against, as in the published table
-
-# AUC in per cent, means and standard deviations of 50 splits: table 1 of Lei, Binder, Dogan, Kloft, ACML
-# 2016.
-PUBLISHED_SIZES = (50, 100, 200, 400, 800)
-PUBLISHED = {
-    "UNIF": ((79.5, 2.8), (84.2, 2.2), (88.0, 1.7), (91.6, 1.5), (93.8, 2.3)),
-    "MKL, p=1": ((80.2, 2.8), (85.2, 2.0), (89.2, 1.6), (92.5, 1.5), (94.2, 2.1)),
-    "MKL, p=4/3": ((79.7, 2.9), (84.6, 2.1), (88.6, 1.7), (92.0, 1.5), (93.8, 2.1)),
-    "MKL, p=2": ((79.6, 2.8), (84.3, 2.2), (88.3, 1.7), (91.8, 1.5), (93.8, 2.2)),
-    "HLMKL, p=1": ((84.9, 2.0), (87.7, 1.8), (90.4, 1.6), (93.0, 1.3), (95.0, 2.0)),
-    "HLMKL, p=4/3": ((85.4, 1.9), (88.5, 1.7), (90.1, 1.6), (92.7, 1.2), (94.4, 2.1)),
-    "HLMKL, p=2": ((84.9, 2.0), (87.0, 1.7), (90.4, 1.4), (92.6, 1.4), (94.4, 2.2)),
-    "CLMKL, p=1": ((90.9, 1.6), (91.3, 1.4), (93.3, 1.2), (94.3, 1.0), (95.2, 2.0)),
-    "CLMKL, p=4/3": ((90.9, 1.5), (90.1, 1.3), (92.7, 1.2), (94.8, 1.1), (95.4, 1.9)),
-    "CLMKL, p=2": ((90.5, 1.6), (92.3, 1.2), (93.0, 1.2), (94.4, 1.1), (95.6, 1.9)),
-    "LMKL": ((79.8, 2.7), (84.2, 2.3), (88.4, 1.7), (91.9, 1.5), (94.3, 2.2)),
-}
-WHAT_DIFFERS = (
-    "What differs: the published figures are from 1,000 windows with ready-made kernels (mkl-splice), split "
-    "at random into training, "
-    "validation and test; here windows (398 letters) come from one part of the genome and are tested on "
-    "another, sites and decoys in "
-    "equal numbers, with fewer splits and values to choose from. MKL with p = 2 (block norm) is the uniform "
-    "sum here, hence one row."
-)
-NO_DATA = f"""Pass the windows with --data FILE.parquet (or the variable {ENVIRONMENT}): a table with the columns sequence,
-label (1, -1) and part (first, last), made from the files easysvm/C_elegans_acc_*.fasta.bz2 of shogun-data.
+# The method that others are tested against; in the published table it is the one with weights of norm 1.33.
+COMPARED = "CLMKL, p=4/3"
+NO_DATA = f"""Pass the windows with --data FILE.parquet (or the variable {ENVIRONMENT}): a table with columns
+sequence, label (1, -1) and part (first, last), made from the files easysvm/C_elegans_acc_*.fasta.bz2 of
+shogun-data.
 Without data, --demo runs the same study on made-up sequences with motifs."""
 
 
@@ -121,7 +99,7 @@ def options():
         type=norm,
         nargs="+",
         default=[4 / 3],
-        help="block norms of the localized models (default: 4/3)",
+        help="block norms of the localized models, and of MKL beside 1 and 4/3 (default: 4/3)",
     )
     parse.add_argument(
         "--large",
@@ -147,109 +125,11 @@ def options():
     return parse.parse_args()
 
 
-# -- data ------------------------------------------------------------------------------------------
-
-
-class Windows:
-    """Windows of two parts of a genome, by part and label.
-
-    first, last : {1: sites, -1: decoys}, lists of strings of one length.
-    """
-
-    def __init__(self, first: dict, last: dict, degrees: int):
-        self.first, self.last, self.degrees = first, last, degrees
-
-    @classmethod
-    def read(cls, path: str, around: int | None):
-        """From a table; of every window `around` letters on both sides of AG, or all."""
-        import pandas as pd
-
-        try:
-            table = pd.read_parquet(path)
-        except (OSError, ValueError) as error:
-            raise SystemExit(f"--data {path}: {error}") from None
-        missing = {"sequence", "label", "part"} - set(table.columns)
-        if missing:
-            raise SystemExit(
-                f"--data {path} has no column {', '.join(sorted(missing))}; it has {', '.join(table.columns)}"
-            )
-        if around is not None:
-            if not 10 <= around <= SITE:
-                raise SystemExit(f"--around must be from 10 to {SITE}, got {around}")
-            table["sequence"] = table["sequence"].str.slice(SITE - around, SITE + 2 + around)
-        groups = {key: rows["sequence"].tolist() for key, rows in table.groupby(["part", "label"])}
-        absent = [
-            key for part in ("first", "last") for label in (1, -1) if (key := (part, label)) not in groups
-        ]
-        if absent:
-            raise SystemExit(f"--data {path} has no rows with part, label = {absent[0]}")
-        return cls(
-            *({label: groups[part, label] for label in (1, -1)} for part in ("first", "last")), degrees=20
-        )
-
-    @classmethod
-    def made_up(cls, seed: int):
-        """Windows in which a worn motif stands near the middle."""
-        parts = []
-        for part in range(2):
-            X, y = make_motif_sequences(400, 30, ["TTTTCAG"], jitter=0, noise=0.4, random_state=[seed, part])
-            parts.append(
-                {label: [x for x, own in zip(X, y, strict=True) if own == label] for label in (1, -1)}
-            )
-        return cls(*parts, degrees=8)
-
-    def draw(self, split: int, n: int, seed: int) -> tuple:
-        """(sequences, labels) to train with, to validate with and to test with, in equal parts; larger n
-        contain smaller ones.
-        """
-        rng = np.random.default_rng([seed, split])
-        first = {label: rng.permutation(len(self.first[label])) for label in (1, -1)}
-        last = {label: rng.permutation(len(self.last[label])) for label in (1, -1)}
-        held_out = min(VALIDATION, min(map(len, first.values())) // 2) // 2
-        room = min(map(len, first.values())) - held_out
-        if n > 2 * room:
-            raise SystemExit(
-                f"{n} windows were asked for; there are {2 * room} in equal numbers of sites and decoys"
-            )
-        train = self._taken(self.first, {label: order[: n // 2] for label, order in first.items()})
-        valid = self._taken(
-            self.first, {label: order[len(order) - held_out :] for label, order in first.items()}
-        )
-        return (
-            train,
-            valid,
-            self._taken(self.last, {label: order[: TEST // 2] for label, order in last.items()}),
-        )
-
-    def draw_large(self, n: int, seed: int) -> tuple:
-        """(sequences, labels) to train with, with as many sites as there are (half of n at most), and to test
-        with.
-        """
-        rng = np.random.default_rng([seed, 1_000_003])
-        parts = []
-        for part, size in ((self.first, n), (self.last, LARGE_TEST)):
-            sites = min(len(part[1]), size // 2)
-            decoys = min(len(part[-1]), size - sites)
-            parts.append(
-                self._taken(
-                    part,
-                    {1: rng.permutation(len(part[1]))[:sites], -1: rng.permutation(len(part[-1]))[:decoys]},
-                )
-            )
-        return tuple(parts)
-
-    @staticmethod
-    def _taken(part: dict, rows: dict) -> tuple[list[str], np.ndarray]:
-        return [part[label][i] for label in (1, -1) for i in rows[label]], np.repeat(
-            [1, -1], [len(rows[1]), len(rows[-1])]
-        )
-
-
 # -- methods ---------------------------------------------------------------------------------------
 
 
 def methods(degrees: int, norms: list[float], seed: int, **place) -> dict:
-    """Estimator and grid of every method, by the name it has in the published table."""
+    """Estimator and grid of every method, by its name with the block norm p."""
     common = {
         "kernels": [kernels.WeightedDegree(degree=d) for d in range(1, degrees + 1)],
         "normalize": "multiplicative",
@@ -257,15 +137,13 @@ def methods(degrees: int, norms: list[float], seed: int, **place) -> dict:
     }
     fine, coarse = {"C": [10.0 ** (e / 2) for e in range(-2, 5)]}, {"C": [0.1, 1.0, 10.0]}
     clustered = {**common, "n_clusters": CLUSTERS, "random_state": seed}
-    found = {
-        "UNIF": (MKLClassifier(p=2.0, **common), fine),
-        "MKL, p=1": (MKLClassifier(p=1.0, **common), fine),
-        "MKL, p=4/3": (MKLClassifier(p=4 / 3, **common), fine),
-    }
+    found = {"UNIF": (MKLClassifier(p=2.0, **common), fine)}
+    for p in sorted({1.0, 4 / 3, *norms} - {2.0}):  # with p = 2 it is the uniform sum
+        found[f"MKL, p={name_of(p)}"] = (MKLClassifier(p=p, **common), fine)
     for p in norms:
-        name = {1.0: "1", 4 / 3: "4/3", 2.0: "2"}.get(p, f"{p:.4g}")
-        found[f"HLMKL, p={name}"] = (ConvexLocalizedMKLClassifier(p=p, evenness="hard", **clustered), coarse)
-        found[f"CLMKL, p={name}"] = (
+        name = f"p={name_of(p)}"
+        found[f"HLMKL, {name}"] = (ConvexLocalizedMKLClassifier(p=p, evenness="hard", **clustered), coarse)
+        found[f"CLMKL, {name}"] = (
             ConvexLocalizedMKLClassifier(p=p, **clustered),
             {**coarse, "evenness": [0.4, 0.6, 0.8]},
         )
@@ -324,10 +202,10 @@ def run(args, windows: Windows, sizes: list[int], splits: int, results: Results)
             )
 
 
-def run_large(args, windows: Windows, results: Results) -> None:
+def run_large(args, windows: Windows, results: Results) -> int:
     """One run with many windows; C and evenness are those chosen most often at the largest size so far.
 
-    Gates are left out.
+    Gates are left out. Returns how many windows there were.
     """
     place = {
         "engine": args.engine,
@@ -372,50 +250,49 @@ def run_large(args, windows: Windows, results: Results) -> None:
             f"n {n}  {name:14s} AUC {row['auc']:.4f}  gap {row['gap']:.1e}  {row['seconds']:.1f} s",
             flush=True,
         )
+    return n
 
 
 # -- tables and pictures ---------------------------------------------------------------------------
 
 
-def summary(results: Results, sizes: list[int], splits: int, path: Path) -> list[dict]:
-    """Means, standard deviations, paired t-tests against COMPARED, and the published figures."""
+def summary(results: Results, sizes: list[int], splits: int, large: int | None, path: Path) -> list[dict]:
+    """Means, standard deviations, paired t-tests against COMPARED, and the published figures; the large run
+    has one row per method, without a spread.
+    """
     path.unlink(missing_ok=True)
-    table = Results(path, ["n", "method"], ["mean", "std", "p_value", "published_mean", "published_std"])
+    columns = ["mean", "std", "p_value", "splits", "seconds", "published", "published_std"]
+    table = Results(path, ["n", "method"], columns)
     names = list(dict.fromkeys(row["method"] for row in results.rows.values()))
     print(
         f"\nAUC in per cent over {splits} splits; * {COMPARED} is significantly better, o significantly "
         "worse (paired t-test, 5 %)"
     )
-    for n in sizes:
+    for n, numbers in [(n, range(splits)) for n in sizes] + ([(large, [-1])] if large else []):
         print(f"n = {n}")
-        found = {name: [results.find(method=name, n=n, split=s) for s in range(splits)] for name in names}
-        aucs = {
-            name: [row["auc"] for row in rows] for name, rows in found.items() if None not in rows
-        }  # others belong to other options
+        found = {name: [results.find(method=name, n=n, split=split) for split in numbers] for name in names}
+        # Methods that were not run for every split belong to other options.
+        found = {name: rows for name, rows in found.items() if None not in rows}
+        aucs = {name: [100 * row["auc"] for row in rows] for name, rows in found.items()}
         for name, own in aucs.items():
-            mean, std = 100 * np.mean(own), 100 * np.std(own, ddof=1) if splits > 1 else np.nan
             p_value, mark = None, " "
-            if COMPARED in aucs and name != COMPARED and splits > 1:
+            if COMPARED in aucs and name != COMPARED and len(own) > 1:
                 test = ttest_rel(aucs[COMPARED], own)
                 p_value = float(test.pvalue)
                 mark = "*" if p_value < 0.05 and test.statistic > 0 else "o" if p_value < 0.05 else " "
-            was = (
-                PUBLISHED[name][PUBLISHED_SIZES.index(n)]
-                if name in PUBLISHED and n in PUBLISHED_SIZES
-                else (None, None)
-            )
-            beside = "" if was[0] is None else f"published {was[0]:.1f} +- {was[1]:.1f}"
-            label = "UNIF (= MKL, p=2)" if name == "UNIF" else name
-            print(f"  {label:18s} {mean:5.1f} +- {std:3.1f} {mark}  {beside}")
-            table.add(
+            row = table.add(
                 n=n,
                 method=name,
-                mean=round(mean, 3),
-                std=round(std, 3),
+                mean=round(float(np.mean(own)), 3),
+                std=round(float(np.std(own, ddof=1)), 3) if len(own) > 1 else None,
                 p_value=p_value,
-                published_mean=was[0],
-                published_std=was[1],
+                splits=len(own),
+                seconds=round(float(np.mean([row["seconds"] for row in found[name]])), 2),
+                **dict(zip(("published", "published_std"), published(name, n), strict=True)),
             )
+            spread = "" if row["std"] is None else f"+- {row['std']:3.1f}"
+            was = "" if row["published"] is None else f"published {row['published']:.1f}"
+            print(f"  {name:14s} {row['mean']:5.1f} {spread:6s} {mark}  {was}")
     print(f"wrote {path}")
     return list(table.rows.values())
 
@@ -426,12 +303,12 @@ def draw_auc(rows: list[dict], axes) -> None:
         line = axes.errorbar(
             [r["n"] for r in own],
             [r["mean"] for r in own],
-            [r["std"] for r in own],
+            [r["std"] or 0.0 for r in own],
             marker="o",
             capsize=3,
             label=name,
         )
-        told = [(r["n"], r["published_mean"]) for r in own if r["published_mean"] is not None]
+        told = [(r["n"], r["published"]) for r in own if r["published"] is not None]
         axes.plot([n for n, _ in told], [mean for _, mean in told], ":", color=line.lines[0].get_color())
     axes.set(
         xscale="log",
@@ -496,15 +373,22 @@ def main():
     )
     print(*machine(), sep="\n")
     run(args, windows, sizes, splits, results)
-    rows = summary(results, sizes, splits, args.out / "summary.csv")
-    notes = ("made-up sequences",) if args.demo else ("published: on other, shorter windows",)
+    large = run_large(args, windows, results) if args.large else None
+    rows = summary(results, sizes, splits, large, args.out / "summary.csv")
+    notes = [
+        "p: the block norm; p_value: paired t-test against " + COMPARED,
+        "seconds: choice of parameters and fit" + (f", at n = {large} the fit alone" if large else ""),
+        "made-up sequences" if args.demo else "published: on other windows, 50 splits",
+    ]
     stamp(args.out / "summary.csv", f"splice sites: AUC on test windows in per cent, {splits} splits", *notes)
     if not args.demo:
         print(WHAT_DIFFERS)
-    plot(args.out / "auc.png", lambda axes: draw_auc(rows, axes), width=8.0)
+    plot(
+        args.out / "auc.png",
+        lambda axes: draw_auc([row for row in rows if row["n"] in sizes], axes),
+        width=8.0,
+    )
     draw_positions(args, windows, sizes[-1], args.out / "positions.png")
-    if args.large:
-        run_large(args, windows, results)
 
 
 if __name__ == "__main__":

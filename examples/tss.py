@@ -14,6 +14,7 @@ Run it::
 
     python examples/tss.py --data tss_promoters.parquet --n 2000            two minutes on two cores
     python examples/tss.py --data tss_promoters.parquet --sizes 1000 5000 20000 53276 --engine ray --shards 2
+    python examples/tss.py --data tss_promoters.parquet --quick             1,000 windows, three norms
     python examples/tss.py --demo                                           made-up sequences with motifs,
                                                                             seconds
 
@@ -21,8 +22,8 @@ The data are a table (Parquet) with columns `sequence` (70 letters, start at ind
 `split` (train, dev, test) and perhaps `kind` (tata, non_tata, nonprom): the human core promoters of EPDnew as
 in the GUE task prom_core_all. Sizes beyond the training windows take development windows in addition. Written
 to --out: chosen_C.csv, results.csv (both are continued by the next run with the same --out, which skips what
-is there), weights.csv, auc.png, weights.png, positions.png (where in the window the decisions come from), and
-models. Large fits keep checkpoints there, too, and go on from them.
+is there), summary.csv (beside published figures), weights.csv, auc.png, weights.png, positions.png (where in
+the window the decisions come from), and models. Large fits keep checkpoints there, too, and go on from them.
 """
 
 import argparse
@@ -33,18 +34,16 @@ from pathlib import Path
 
 import numpy as np
 from benchmarks.charts import plot
-from benchmarks.common import machine
+from benchmarks.common import machine, stamp
 from resumable import Results, name_of, norm, same_settings
+from tss_data import NAMES, PUBLISHED, WHAT_DIFFERS, bank, made_up, read, views
+from tss_pictures import draw_auc, draw_positions, draw_weights
 
-import raymkl
-from raymkl import MKLClassifier, RayParams, diagnostics, kernels
-from raymkl.datasets import make_motif_sequences
+from raymkl import MKLClassifier, RayParams
 from raymkl.metrics import macro_auc
 from raymkl.search import MKLSearchCV
 
 ENVIRONMENT = "RAYMKL_TSS"
-START = 33  # index of the transcription start site in a window
-NAMES = ("signal", "promoter", "exon", "energies", "angles")
 NORMS = (1.0, 4 / 3, 2.0, 4.0, np.inf)
 # Values of C that are tried, times a factor for p > 2: the larger p, the smaller the penalty of the same w,
 # so C moves against it.
@@ -55,46 +54,9 @@ LARGE = 10_000
 ALL_SINGLES = 5_000
 TUNING_TOL = 1e-2
 
-# Stacking energies of neighbouring base pairs, kcal/mol: Ornstein, Rein, Breen, MacElroy, Biopolymers 17,
-# 2341 (1978).
-STACKING = {
-    "AA": -5.37,
-    "AC": -10.51,
-    "AG": -6.78,
-    "AT": -6.57,
-    "CA": -6.57,
-    "CC": -8.26,
-    "CG": -9.69,
-    "GA": -9.81,
-    "GC": -14.59,
-    "TA": -3.82,
-}
-# Twist angles between neighbouring base pairs of B-DNA, degrees: Kabsch, Sander, Trifonov, Nucleic Acids
-# Research 10, 1097 (1982).
-TWIST = {
-    "AA": 35.6,
-    "AC": 34.4,
-    "AG": 27.7,
-    "AT": 31.5,
-    "CA": 34.5,
-    "CC": 33.7,
-    "CG": 29.8,
-    "GA": 36.9,
-    "GC": 40.0,
-    "TA": 36.0,
-}
-SMOOTHED = 10  # steps that a profile is averaged over
-
-# Single kernels at n = 2,000: Kloft, lp-norm multiple kernel learning (thesis, 2011), section 5.3.
-PUBLISHED = {"signal": 0.89, "promoter": 0.86, "exon": 0.84, "energies": 0.74, "angles": 0.55}
-WHAT_DIFFERS = (
-    "Published: 2,000 nucleotides around 8,508 starts of dbTSS against 85,042 windows from the insides of "
-    "genes, kernels tuned for them; "
-    "here 70 nucleotides, balanced, with negatives that partly hold pieces of promoters, so figures differ, "
-    "most of them downwards."
-)
-NO_DATA = f"""Pass the promoter windows with --data FILE.parquet (or the variable {ENVIRONMENT}): a table with the columns
-sequence (70 letters, start site at index 33), label (1, -1) and split (train, dev, test), such as the GUE task prom_core_all.
+NO_DATA = f"""Pass the windows with --data FILE.parquet (or the variable {ENVIRONMENT}): a table with columns
+sequence (70 letters, start site at index 33), label (1, -1) and split (train, dev, test), such as the
+GUE task prom_core_all.
 Without data, --demo runs the same study on made-up sequences with motifs."""
 
 
@@ -107,6 +69,9 @@ def options():
         help=f"default: variable {ENVIRONMENT}",
     )
     parse.add_argument("--demo", action="store_true", help="made-up sequences instead of data")
+    parse.add_argument(
+        "--quick", action="store_true", help="1,000 windows and p = 1, 4/3, 2, unless given otherwise"
+    )
     parse.add_argument("--n", type=int, help="one number of windows to train on")
     parse.add_argument(
         "--sizes",
@@ -116,7 +81,7 @@ def options():
         help="several (default: 1000 2000 5000 10000 20000 and all)",
     )
     parse.add_argument(
-        "--p", type=norm, nargs="+", default=list(NORMS), help="block norms (default: 1 4/3 2 4 inf)"
+        "--p", type=norm, nargs="+", help="block norms (default: 1 4/3 2 4 inf; quick: 1 4/3 2)"
     )
     parse.add_argument("--C", type=float, help="fixed weight of the loss, instead of choosing it")
     parse.add_argument(
@@ -142,95 +107,9 @@ def options():
     parse.add_argument(
         "--out", metavar="DIR", type=Path, default=Path("tss"), help="results go here (default: %(default)s)"
     )
-    return parse.parse_args()
-
-
-# -- data and views --------------------------------------------------------------------------------
-
-
-def read(path: str) -> dict[str, dict]:
-    """Sequences, labels and kinds by split."""
-    import pandas as pd
-
-    try:
-        table = pd.read_parquet(path)
-    except (OSError, ValueError) as error:
-        raise SystemExit(f"--data {path}: {error}") from None
-    missing = {"sequence", "label", "split"} - set(table.columns)
-    if missing:
-        raise SystemExit(
-            f"--data {path} has no column {', '.join(sorted(missing))}; it has {', '.join(table.columns)}"
-        )
-    parts = {}
-    for split in ("train", "dev", "test"):
-        rows = table[table["split"] == split]
-        if not len(rows):
-            raise SystemExit(f"--data {path} has no rows with split = {split!r}")
-        kinds = (
-            rows["kind"].tolist()
-            if "kind" in rows
-            else ["promoter" if label > 0 else "nonprom" for label in rows["label"]]
-        )
-        parts[split] = {
-            "sequence": rows["sequence"].tolist(),
-            "label": rows["label"].to_numpy(),
-            "kind": np.array(kinds),
-        }
-    return parts
-
-
-def made_up(seed: int) -> dict[str, dict]:
-    """Windows with a TATA box, an initiator and an element further down, all of them worn."""
-    sequences, labels = make_motif_sequences(
-        1200, 70, ["TATAAA", "TCAGTC", "AGACGT"], jitter=2, noise=0.5, flip=0.03, random_state=seed
-    )
-    kinds = np.where(labels > 0, "promoter", "nonprom")
-    edges = {"train": (0, 600), "dev": (600, 800), "test": (800, 1200)}
-    return {
-        split: {"sequence": sequences[a:b], "label": labels[a:b], "kind": kinds[a:b]}
-        for split, (a, b) in edges.items()
-    }
-
-
-def profile(sequences: list[str], steps: dict) -> np.ndarray:
-    """(n, length - SMOOTHED) averages of a property of dinucleotides (standardised) over SMOOTHED steps;
-    unknown letters count as 0.
-    """
-    pairing = str.maketrans("ACGT", "TGCA")
-    steps = {
-        **steps,
-        **{pair[::-1].translate(pairing): value for pair, value in steps.items()},
-    }  # the other strand reads the same
-    values = np.array(list(steps.values()))
-    table = np.zeros((256, 256))
-    for pair, value in steps.items():
-        table[ord(pair[0]), ord(pair[1])] = (value - values.mean()) / values.std()
-    letters = np.frombuffer("".join(sequences).upper().encode(), np.uint8).reshape(len(sequences), -1)
-    running = np.cumsum(table[letters[:, :-1], letters[:, 1:]], axis=1)
-    running = np.concatenate([np.zeros((len(letters), 1)), running], axis=1)
-    return (running[:, SMOOTHED:] - running[:, :-SMOOTHED]) / SMOOTHED
-
-
-def views(sequences: list[str]) -> dict:
-    """The five views of windows."""
-    return {
-        "signal": sequences,
-        "promoter": [sequence[:START] for sequence in sequences],
-        "exon": [sequence[START:] for sequence in sequences],
-        "energies": profile(sequences, STACKING),
-        "angles": profile(sequences, TWIST),
-    }
-
-
-def bank() -> list:
-    """One kernel per view, in the order of NAMES."""
-    return [
-        kernels.WeightedDegree(degree=8, shift=4, view="signal"),
-        kernels.Spectrum(k=3, view="promoter"),
-        kernels.Spectrum(k=3, view="exon"),
-        kernels.Linear(view="energies"),
-        kernels.Linear(view="angles"),
-    ]
+    args = parse.parse_args()
+    args.p = args.p or list(NORMS[:3] if args.quick else NORMS)
+    return args
 
 
 # -- the study -------------------------------------------------------------------------------------
@@ -387,9 +266,10 @@ def report(study: Study, sizes: list[int]) -> None:
     if not study.args.demo:
         n = min(sizes, key=lambda size: abs(size - 2000))
         ours = {name: row["auc"] for name in NAMES if (row := study.results.find(model=f"only {name}", n=n))}
+        told = {name: PUBLISHED[2_000, f"only {name}"] / 100 for name in ours}
         print(
             f"single kernels, n = {n}: "
-            + ", ".join(f"{name} {auc:.2f} (published {PUBLISHED[name]:.2f})" for name, auc in ours.items())
+            + ", ".join(f"{name} {auc:.2f} (published {told[name]:.2f})" for name, auc in ours.items())
         )
         print(WHAT_DIFFERS)
     edges = [
@@ -399,6 +279,44 @@ def report(study: Study, sizes: list[int]) -> None:
     ]
     if edges:
         print(f"the best C was at the edge of the grid for: {'; '.join(edges)}")
+
+
+def standard_error(auc: float, positive: int, negative: int) -> float:
+    """Of an area under the ROC curve, by the numbers of both classes (Hanley, McNeil, 1982)."""
+    above, below = auc / (2 - auc) - auc**2, 2 * auc**2 / (1 + auc) - auc**2
+    variance = auc * (1 - auc) + (positive - 1) * above + (negative - 1) * below
+    return float(np.sqrt(variance / (positive * negative)))
+
+
+def summary(study: Study, sizes: list[int], path: Path) -> None:
+    """A row per n and model, beside the published figures."""
+    path.unlink(missing_ok=True)
+    columns = ["auc", "standard_error", "auc_new", "C", "gap", "seconds", "published"]
+    table = Results(path, ["n", "method"], columns)
+    counts = int((study.y_test > 0).sum()), int((study.y_test <= 0).sum())
+    for n in sizes:
+        for row in study.results.where(n=n):
+            mixed = "UNIF, p=2" if row["p"] == 2 else f"MKL, p={name_of(row['p'])}"
+            method = row["model"] if row["model"].startswith("only") else mixed
+            table.add(
+                n=n,
+                method=method,
+                auc=round(100 * row["auc"], 3),
+                standard_error=round(100 * standard_error(row["auc"], *counts), 3),
+                auc_new=round(100 * row["auc_new"], 3),
+                published=None if study.args.demo else PUBLISHED.get((n, method)),
+                **{name: row[name] for name in ("C", "gap", "seconds")},
+            )
+    stamp(
+        path,
+        f"promoters, five views: AUC on {len(study.y_test)} test windows in per cent, seconds of the fit",
+        f"auc_new: without {int((~study.new).sum())} test windows that also are in training or development",
+        "standard_error: of the test windows, as if models had different ones; one choice of training "
+        f"windows by n, seed {study.args.seed}",
+        f"engine {study.args.engine} from {LARGE} windows on, local below; relative gap {study.args.tol:g}",
+        "made-up sequences" if study.args.demo else "published: on other, longer windows",
+    )
+    print(f"wrote {path}")
 
 
 def weights_table(study: Study, path: Path) -> list[dict]:
@@ -415,97 +333,6 @@ def weights_table(study: Study, path: Path) -> list[dict]:
             )
     print(f"wrote {path}")
     return list(table.rows.values())
-
-
-def draw_auc(rows: list[dict], single: dict[int, float], axes) -> None:
-    """single : AUC of the best single kernel by n."""
-    names = list(dict.fromkeys(row["model"] for row in rows if not row["model"].startswith("only")))
-    for name in names:
-        own = sorted((row["n"], row["auc"], row["auc_new"]) for row in rows if row["model"] == name)
-        (line,) = axes.plot([n for n, _, _ in own], [auc for _, auc, _ in own], "o-", label=name)
-        axes.plot([n for n, _, _ in own], [auc for _, _, auc in own], ":", color=line.get_color())
-    axes.plot(sorted(single), [single[n] for n in sorted(single)], "ks--", label="best single kernel")
-    axes.set(
-        xscale="log",
-        xlabel="training windows",
-        ylabel="AUC on test windows",
-        title="Dotted: without test windows seen in training",
-    )
-    axes.grid(alpha=0.3)
-    axes.legend()
-
-
-def draw_weights(table: list[dict], axes) -> None:
-    n = max(row["n"] for row in table)
-    own = [row for row in table if row["n"] == n]
-    left = np.zeros(len(own))
-    for name in NAMES:
-        share = np.array([row[name] for row in own])
-        axes.barh(np.arange(len(own)), share, left=left, label=name)
-        left += share
-    axes.set_yticks(np.arange(len(own)), [row["model"] for row in own])
-    axes.invert_yaxis()
-    axes.set(
-        xlabel="share of the weights",
-        title=f"Weights of the views, n = {n} (for p > 2 they make up for kernels of little use)",
-    )
-    axes.legend(ncols=len(NAMES), loc="upper center", bbox_to_anchor=(0.5, -0.15), frameon=False)
-
-
-def draw_positions(study: Study, path: Path, model_file: Path, most: int = 3_000) -> None:
-    """Where in the window the signal kernel finds what speaks for a promoter: by piece length, and by
-    letter.
-    """
-    clf = raymkl.load(model_file)
-    test = study.parts["test"]
-    rows = np.random.default_rng(0).permutation(len(test["label"]))[:most]
-    sequences, kinds = [test["sequence"][i] for i in rows], test["kind"][rows]
-    values = diagnostics.positional_importance(clf, views(sequences), only=0, spread=True).total()
-    background = values[kinds == "nonprom"].mean(axis=0)
-    named = [
-        ("TATA promoters", kinds == "tata"),
-        ("other promoters", (kinds != "tata") & (kinds != "nonprom")),
-    ]
-    named = [(title, values[mask].mean(axis=0) - background) for title, mask in named if mask.any()]
-    letters = np.array([list(sequence.upper()) for sequence in sequences])
-    by_letter = np.zeros((4, values.shape[2]))
-    for line, letter in enumerate("ACGT"):
-        for position in range(values.shape[2]):
-            has = letters[:, position] == letter
-            by_letter[line, position] = values[has, :, position].sum(axis=1).mean() if has.any() else 0.0
-    by_letter -= by_letter.mean(axis=0)
-    places = np.arange(values.shape[2]) - START
-
-    def draw(whole):
-        from matplotlib.colors import Normalize, SymLogNorm
-
-        pictures = [*named, ("letters, against the mean of the four", by_letter)]
-        whole.axis("off")
-        for line, (title, picture) in enumerate(pictures):
-            ax = whole.figure.add_subplot(len(pictures), 1, line + 1)
-            limit = np.abs(picture).max()
-            # Nearly logarithmic colours by length: long pieces count little each, and the TATA box is made of
-            # them.
-            colours = (
-                Normalize(-limit, limit)
-                if picture is by_letter
-                else SymLogNorm(limit / 30, vmin=-limit, vmax=limit)
-            )
-            extent = (places[0] - 0.5, places[-1] + 0.5, len(picture), 0)
-            image = ax.imshow(picture, aspect="auto", cmap="RdBu_r", norm=colours, extent=extent)
-            if picture is by_letter:
-                ax.set_yticks(np.arange(4) + 0.5, list("ACGT"))
-            else:
-                ax.set_yticks(np.arange(len(picture)) + 0.5, np.arange(1, len(picture) + 1))
-                ax.set_ylabel("letters of the piece")
-            ax.axvline(0, color="black", linewidth=0.7)
-            ax.set(
-                xlabel="position relative to the start site",
-                title=title + ("" if picture is by_letter else ", less non-promoters"),
-            )
-            ax.figure.colorbar(image, ax=ax, shrink=0.8)
-
-    plot(path, draw, width=9.0, height=2.6 * (len(named) + 1))
 
 
 def main():
@@ -525,7 +352,8 @@ def main():
     sizes = (
         [args.n]
         if args.n
-        else args.sizes or ([150, 400] if args.demo else [1000, 2000, 5000, 10_000, 20_000, total])
+        else args.sizes
+        or ([150, 400] if args.demo else [1000] if args.quick else [1000, 2000, 5000, 10_000, 20_000, total])
     )
     sizes = sorted({min(n, total) for n in sizes})
     print(
@@ -536,6 +364,7 @@ def main():
     for n in sizes:
         study.run(n)
     report(study, sizes)
+    summary(study, sizes, args.out / "summary.csv")
     table = weights_table(study, args.out / "weights.csv")
     single = {n: study.results.find(model=study.best_single(n)[0], n=n)["auc"] for n in sizes}
     plot(
@@ -547,7 +376,7 @@ def main():
     )
     plot(args.out / "weights.png", lambda axes: draw_weights(table, axes), width=8.0)
     draw_positions(
-        study,
+        parts["test"],
         args.out / "positions.png",
         study.model_path(min(args.p, key=lambda p: abs(p - 4 / 3)), sizes[-1]),
     )

@@ -52,6 +52,13 @@ def test_a_study_runs_and_goes_on_where_it_was_stopped(example, name, tmp_path, 
     assert len(first) == (6 if name == "tss" else 2 * 6 + 5)
     assert all(0.3 < float(row["auc"]) <= 1 for row in first)
     assert all((tmp_path / picture).stat().st_size > 1000 for picture in PICTURES[name])
+    summary = tmp_path / "summary.csv"
+    assert "# command: python examples/" in summary.read_text()
+    table = pd.read_csv(summary, comment="#")
+    assert (
+        list(table.columns[:2]) == ["n", "method"] and "published" in table and (table["seconds"] > 0).all()
+    )
+    assert len(table) == (6 if name == "tss" else 6 + 5) and table.iloc[:, 2].between(30, 100).all()
     # As if it had been killed while it wrote a row: that row is done again, and no other one.
     text = results.read_text()
     results.write_text(text[: len(text) - 25])
@@ -80,7 +87,7 @@ def test_without_data_a_study_says_what_it_needs(example, name, tmp_path, capsys
 def test_profiles_of_dinucleotides(monkeypatch):
     """Both strands have the same energies and angles, and a profile is the plain average of its steps."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    tss = importlib.import_module("tss")
+    tss = importlib.import_module("tss_data")
     rng = np.random.default_rng(0)
     x = "".join(rng.choice(list("ACGT"), 40))
     other = x[::-1].translate(str.maketrans("ACGT", "TGCA"))
@@ -97,6 +104,17 @@ def test_profiles_of_dinucleotides(monkeypatch):
             for i in range(40 - tss.SMOOTHED)
         ]
         np.testing.assert_allclose(here[0], want, atol=1e-12)
+
+
+def test_standard_error_of_an_auc(monkeypatch):
+    """Near the spread of areas over drawn test sets of two normal classes."""
+    from sklearn.metrics import roc_auc_score
+
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    tss = importlib.import_module("tss")
+    rng, y = np.random.default_rng(0), np.repeat([1, 0], [60, 90])
+    areas = [roc_auc_score(y, rng.normal(size=150) + 1.2 * y) for _ in range(400)]
+    assert tss.standard_error(np.mean(areas), 60, 90) == pytest.approx(np.std(areas), rel=0.1)
 
 
 @pytest.mark.slow
@@ -117,7 +135,15 @@ def test_sparsity_toy(example, tmp_path, monkeypatch):
         and error.loc[50, 2.0] < error.loc[50, 1.0] - 0.03
     )
     np.testing.assert_allclose(table["bayes"], 0.0401, atol=1e-4)
+    np.testing.assert_allclose(table["standard_error"], table["std"] / np.sqrt(2), atol=2e-6)
+    assert table.set_index(["relevant", "p"]).loc[(1, np.inf), "published"] == 0.43
     assert (tmp_path / "sparsity_toy.png").stat().st_size > 1000
+    # As if it had been killed while it wrote a row; more data sets come behind those that are there.
+    runs = tmp_path / "sparsity_toy_runs.csv"
+    first = runs.read_text()
+    runs.write_text(first[:-5])
+    example("sparsity_toy", "--quick", "--sets", 3, "--jobs", 1, "--out", tmp_path)
+    assert runs.read_text().startswith(first) and len(rows_of(runs)) == 2 * 3 * 3
     for wrong in (("--sets", 1), ("--jobs", 0)):
         with pytest.raises(SystemExit):
             example("sparsity_toy", *wrong, "--out", tmp_path)
@@ -140,9 +166,14 @@ def test_sparsity_toy_data(monkeypatch):
 def test_runtime(example, tmp_path, monkeypatch, capsys):
     pytest.importorskip("matplotlib")
     monkeypatch.delenv("RAYMKL_MNIST", raising=False)
-    example("runtime", "--quick", "--sizes", 60, 90, "--kernels", 3, 6, "--n", 80, "--out", tmp_path)
+    sizes = ("--sizes", 60, 90, "--kernels", 3, 6, "--n", 80)
+    example("runtime", "--quick", *sizes, "--patience", 1000, "--out", tmp_path)
     table = pd.read_csv(tmp_path / "runtime.csv", comment="#")
-    assert list(table.columns) == ["method", "n", "kernels", "seconds", "gap"]
+    assert list(table.columns) == [
+        *("method", "varied", "n", "kernels", "seconds", "gap", "times_slower", "published")
+    ]
+    chunking = table[table["method"] == "chunking, analytic, p = 4/3"]
+    assert (chunking["times_slower"] == 1).all() and (table["times_slower"] > 0).all()
     assert (
         table["method"].nunique() == 9
         and set(table["n"]) == {60, 80, 90}
@@ -165,9 +196,10 @@ def test_runtime(example, tmp_path, monkeypatch, capsys):
         "--out",
         tmp_path,
     )
-    assert (
-        len(pd.read_csv(tmp_path / "runtime.csv", comment="#")) == 2 * 9
-    )  # once over rows, once over kernels
+    again = pd.read_csv(tmp_path / "runtime.csv", comment="#")
+    assert len(again) == 2 * 9  # once over rows, once over kernels
+    kept = again.merge(table, on=["method", "varied", "n", "kernels"])
+    assert len(kept) == 2 * 9 and (kept["seconds_x"] == kept["seconds_y"]).all()  # not measured again
     assert "is not tried on more" in capsys.readouterr().out
 
 
@@ -190,9 +222,8 @@ def test_multiclass_table(example, tmp_path):
         "GMNP",
     )
     table = pd.read_csv(tmp_path / "summary.csv", comment="#").set_index("method")
-    assert list(table.columns) == ["data", "mean", "std", "p_value", "published"] and list(
-        table["published"]
-    ) == [97.87, 97.69]
+    assert list(table.columns) == ["data", "mean", "std", "p_value", "splits", "published"]
+    assert list(table["published"]) == [97.87, 97.69] and (table["splits"] == 2).all()
     assert (table["mean"] > 80).all() and (table["p_value"] == 1).any()
     before = (tmp_path / "splits.csv").read_bytes()
     assert len(rows_of(tmp_path / "splits.csv")) == 4
