@@ -82,9 +82,9 @@ def pytest_configure(config):
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if worker is None and getattr(config.option, "numprocesses", None):
         return  # this one only hands out tests
-    folder = tempfile.mkdtemp(
-        prefix="rk", dir=os.environ.get("RAY_TMPDIR", "/tmp")
-    )  # short: Ray puts sockets there
+    above = os.environ.get("RAY_TMPDIR", "/tmp")
+    os.makedirs(above, exist_ok=True)
+    folder = tempfile.mkdtemp(prefix="rk", dir=above)  # short: Ray puts sockets there
     os.environ["RAY_TMPDIR"] = config.stash[RAY_DIRECTORY] = folder
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault(
@@ -94,25 +94,9 @@ def pytest_configure(config):
         "RAY_worker_niceness", "0"
     )  # by itself Ray lets its processes wait for all others, and tests wait for them
     if worker is not None:
+        os.environ["NUMBA_CACHE_DIR"] = str(config.rootpath / ".pytest_cache" / f"loops-{worker}")
         for library in ("OMP", "OPENBLAS", "MKL"):
             os.environ[f"{library}_NUM_THREADS"] = "1"
-        share_compiled_loops(config.rootpath / ".pytest_cache", worker)
-
-
-def share_compiled_loops(folder, worker):
-    """Keep compiled loops where both processes find them.
-
-    Numba numbers the files of a loop, one per types of its arguments, and lists them in another one. Two
-    processes that write at once would take the same number for different types, so each has names of its own.
-    Either may leave the other's newest file out of the list; it is then compiled once more.
-    """
-    os.environ["NUMBA_CACHE_DIR"] = str(folder / f"loops-{worker}")
-    from numba.core import caching  # not before: it reads the line above, and loads BLAS
-
-    numbered = getattr(caching.IndexDataCacheFile, "_data_name", None)
-    if numbered is not None:  # else this version of numba does it in another way, and nothing is shared
-        caching.IndexDataCacheFile._data_name = lambda self, number: f"{worker}-{numbered(self, number)}"
-        os.environ["NUMBA_CACHE_DIR"] = caching.config.CACHE_DIR = str(folder / "loops")
 
 
 def pytest_unconfigure(config):

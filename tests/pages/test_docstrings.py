@@ -35,8 +35,6 @@ def extension(name):
 
 
 NAMES = [name for names in extension("public_names").listed().values() for name in names]
-# Pictures are being rewritten.
-TYPED = [name for name in NAMES if not re.search(r"\.plot\.|Display$|\.report$", name)]
 
 
 def load(name):
@@ -108,12 +106,12 @@ def test_numpydoc_reads_it(name):
     assert lacking(name) == []
 
 
-@pytest.mark.parametrize("name", TYPED)
+@pytest.mark.parametrize("name", NAMES)
 def test_methods_say_what_they_take_and_return(name):
     assert [member for member, found, docstring in members(name) if unsaid(found, docstring)] == []
 
 
-@pytest.mark.parametrize("name", TYPED)
+@pytest.mark.parametrize("name", NAMES)
 def test_entries_have_a_name_a_type_and_a_text(name):
     assert list(mistyped(inspect.getdoc(load(name)))) == []
     assert {
