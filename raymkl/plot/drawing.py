@@ -117,7 +117,7 @@ def line(
 
 
 def legend(ax: Any, **more: Any) -> None:
-    """Names of all that has one; matplotlib takes names that begin with an underscore for none."""
+    """Names of all that has one; older matplotlib leaves out those that begin with an underscore."""
     handles = [
         handle
         for handle in (*ax.lines, *ax.collections, *ax.containers, *ax.patches)
