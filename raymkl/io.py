@@ -93,6 +93,10 @@ def table_of(model: Any) -> pa.Table:
     from sklearn.utils.validation import check_is_fitted
 
     preparation, model = (model.preparation, model.model) if isinstance(model, TableModel) else (None, model)
+    if type(model).__name__ not in _models():
+        raise TypeError(
+            f"model: {type(model).__name__} has no file format (pickle it); files hold {', '.join(_models())}"
+        )
     check_is_fitted(model)
     write = Writer()
     no_values = {*model.get_params(deep=False), *NOT_OF_THE_MODEL, *ELSEWHERE}

@@ -17,6 +17,7 @@ from sklearn.exceptions import NotFittedError
 
 import raymkl
 from raymkl import MKLClassifier, RayParams
+from raymkl.baselines import SimpleMKL
 from raymkl.kernels import (
     RBF,
     Chi2,
@@ -177,6 +178,13 @@ def test_what_cannot_be_written_as_data_is_a_type_error(tmp_path):
     model = MKLClassifier(kernels=BANK, engine="local", random_state=np.random.RandomState(0)).fit(X, Y)
     with pytest.raises(TypeError, match="RandomState"):
         model.save(tmp_path / "model")
+
+
+def test_models_that_files_do_not_hold_are_refused_before_anything_is_written(tmp_path):
+    model = SimpleMKL(kernels=BANK).fit(X, Y)
+    with pytest.raises(TypeError, match="SimpleMKL has no file format .* files hold MKLClassifier"):
+        raymkl.io.save(model, tmp_path / "model")
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_unfitted_model_cannot_be_saved(tmp_path):

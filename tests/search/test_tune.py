@@ -126,8 +126,15 @@ def test_a_tuner_of_the_users_own(ray_cluster, run_config, monkeypatch):
             )
     assert all_cpus_are_free(ray_cluster)  # and nobody has closed anything
     kind.raymkl_close()
-    with pytest.raises(ray_cluster.exceptions.RayActorError):
-        ray_cluster.get(kind.raymkl_service.active_heads.remote(), timeout=600)
+    assert wait_for(lambda: is_gone(ray_cluster, kind.raymkl_service), 60)  # Ray is told, and takes its time
+
+
+def is_gone(ray, service):
+    try:
+        ray.get(service.active_heads.remote(), timeout=600)
+    except ray.exceptions.RayActorError:
+        return True
+    return False
 
 
 def test_a_search_that_was_cut_off_is_restored(ray_cluster, tmp_path):
