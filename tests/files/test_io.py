@@ -182,7 +182,7 @@ def test_what_cannot_be_written_as_data_is_a_type_error(tmp_path):
 
 def test_models_that_files_do_not_hold_are_refused_before_anything_is_written(tmp_path):
     model = SimpleMKL(kernels=BANK).fit(X, Y)
-    with pytest.raises(TypeError, match="SimpleMKL has no file format .* files hold MKLClassifier"):
+    with pytest.raises(TypeError, match=r"SimpleMKL has no file format .* files hold MKLClassifier"):
         raymkl.io.save(model, tmp_path / "model")
     assert not list(tmp_path.iterdir())
 
