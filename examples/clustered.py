@@ -355,7 +355,7 @@ def main() -> None:
         "ignore", ConvergenceWarning
     )  # a study of accuracies: a last digit of a bound or gap is not waited for
     sets, settings = sets_of(args), QUICK if args.quick else FULL
-    same_settings(args.out, {"seed": args.seed, "quick": args.quick, "rows": args.rows})
+    same_settings(args.out, "clustered", {"seed": args.seed, "quick": args.quick, "rows": args.rows})
     study = Study(args, settings)
     study.synthetic()
     for data in sets:

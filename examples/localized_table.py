@@ -315,7 +315,7 @@ def main() -> None:
     warnings.simplefilter(
         "ignore", ConvergenceWarning
     )  # gates may stop short of their last digits; accuracies hardly change
-    same_settings(args.out, {"rows": args.rows, "seed": args.seed, "quick": args.quick})
+    same_settings(args.out, "localized_table", {"rows": args.rows, "seed": args.seed, "quick": args.quick})
     done = Results(
         args.out / "localized_table_runs.csv",
         ("data", "method", "C", "repeat", "fold"),

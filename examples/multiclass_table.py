@@ -285,7 +285,7 @@ def run(
 def main() -> None:
     args = options()
     sets, settings = [load(path) for path in args.data], Settings(args.quick)
-    same_settings(args.out, {"quick": args.quick})
+    same_settings(args.out, "multiclass_table", {"quick": args.quick})
     results = Results(
         args.out / "splits.csv", ["data", "split", "method"], ["accuracy", "seconds", "gap", "parameters"]
     )

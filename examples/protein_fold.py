@@ -165,7 +165,7 @@ def main() -> None:
     )  # of classes with three proteins, and of gaps that stay above a loose tolerance
     warnings.simplefilter("ignore", ConvergenceWarning)
     X, columns, y = load(args.data)
-    same_settings(args.out, {"data": args.data.name, "seed": args.seed, "quick": args.quick})
+    same_settings(args.out, "protein_fold", {"data": args.data.name, "seed": args.seed, "quick": args.quick})
     done = Results(args.out / "protein_fold_runs.csv", ("split", "method"), ("accuracy", "C", "seconds"))
     measure(args, done, X, columns, y)
     table = Table(

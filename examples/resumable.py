@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 
-def same_settings(folder: Path, settings: dict) -> None:
-    """Keep the settings of a study in its folder; ends the program when the folder holds results of other
-    ones.
+def same_settings(folder: Path, study: str, settings: dict) -> None:
+    """Keep the settings of a study in its folder; ends the program when the folder holds its results of other
+    ones. Several studies may share a folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "settings.json"
+    path = folder / f"{study}_settings.json"
     settings = json.loads(json.dumps(settings))
     if not path.exists():
         path.write_text(json.dumps(settings, indent=1) + "\n")
@@ -33,7 +33,7 @@ def same_settings(folder: Path, settings: dict) -> None:
     ]
     if changed:
         raise SystemExit(
-            f"{folder} holds results of other settings ({'; '.join(changed)}); choose another --out or "
+            f"{folder} holds results of {study} with other settings ({'; '.join(changed)}); choose another --out or "
             "remove the folder"
         )
 

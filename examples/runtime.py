@@ -170,7 +170,9 @@ def main():
     warnings.simplefilter("ignore", ConvergenceWarning)  # the gap stands in the table
     digits = load_digits_for(args)
     data = Path(args.data).name if args.data else "generated"
-    same_settings(args.out, {"data": data, "tol": args.tol, "seed": args.seed, "quick": args.quick})
+    same_settings(
+        args.out, "runtime", {"data": data, "tol": args.tol, "seed": args.seed, "quick": args.quick}
+    )
     done = Results(args.out / "runtime_runs.csv", ("method", "varied", "n", "kernels"), ("seconds", "gap"))
     table = Table(
         args.out / "runtime.csv",

@@ -186,7 +186,7 @@ def draw_norms(table: Table, axes) -> None:
 def main():
     args = options()
     norms, choices = (QUICK_NORMS, QUICK_CHOICES_OF_C) if args.quick else (NORMS, CHOICES_OF_C)
-    same_settings(args.out, {"seed": args.seed, "quick": args.quick})
+    same_settings(args.out, "sparsity_toy", {"seed": args.seed, "quick": args.quick})
     done = Results(args.out / "sparsity_toy_runs.csv", ("relevant", "set", "p"), ("error",))
     measure(args, done, norms, choices)
     table = Table(

@@ -362,6 +362,7 @@ def main():
     splits = args.splits or (2 if args.demo else 3 if args.quick else 10)
     same_settings(
         args.out,
+        "splice",
         {
             "data": "demo" if args.demo else os.path.basename(args.data),
             "around": args.around,

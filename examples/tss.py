@@ -345,7 +345,7 @@ def main():
     parts = made_up(args.seed) if args.demo else read(args.data)
     data = "demo" if args.demo else os.path.basename(args.data)
     same_settings(
-        args.out, {"data": data, "seed": args.seed, "tol": args.tol, "C": args.C, "tune": args.tune}
+        args.out, "tss", {"data": data, "seed": args.seed, "tol": args.tol, "C": args.C, "tune": args.tune}
     )
     study = Study(args, parts)
     total = len(study.labels)

@@ -19,7 +19,6 @@ Loops that one has compiled are the other's as well: to compile them takes a goo
 
 import os
 import random
-import re
 import shutil
 import signal
 import tempfile
@@ -106,7 +105,6 @@ def pytest_unconfigure(config):
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at groups
 def pytest_collection_modifyitems(items):
-    number_cases_without_a_name(items)
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
         if fixtures & CLUSTER_FIXTURES:
@@ -116,16 +114,6 @@ def pytest_collection_modifyitems(items):
         if item.get_closest_marker("ray"):
             item.add_marker(pytest.mark.xdist_group("ray"))
     items.sort(key=place_of)
-
-
-def number_cases_without_a_name(items):
-    """Addresses and bytes (which may hold a time) are others in every process, and processes must agree on
-    what tests are called.
-    """
-    for number, item in enumerate(items):
-        test, bracket, case = item.nodeid.partition("[")
-        if bracket and re.search(r"\\x|0x[0-9a-f]{6}", case):
-            item._nodeid = f"{test}[{number}]"
 
 
 def place_of(item):

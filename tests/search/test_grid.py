@@ -131,7 +131,7 @@ def within(estimator, X, y):
         make_scorer(precision_score, zero_division=0.0),
         within,
     ],
-    ids=str,
+    ids=lambda scoring: scoring if isinstance(scoring, str) else type(scoring).__name__,
 )
 def test_scorers(scoring):
     assert_equal(

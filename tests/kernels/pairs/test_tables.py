@@ -218,7 +218,7 @@ def test_functions_that_are_steep_at_zero_get_more_octaves():
 @pytest.mark.parametrize(
     "profile",
     [RBF(0.3).profile, Laplacian(2.0).profile, Polynomial(5, 0.1, 1.0).profile, root, np.ones_like],
-    ids=str,
+    ids=["Gaussian", "Laplacian", "polynomial", "root", "constant"],
 )
 def test_one_function_by_a_table(profile):
     stat = np.concatenate([statistics(30.0, np.float64)[0], [0.0, 30.0]]).reshape(2, -1)
